@@ -24,6 +24,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 LARGEST_SIZE = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
 
 ALONE = get("none")
+Activation = Literal["swiglu", "geglu", "swiglu_clamped", "gelu", "gelu_exact", "relu", "relu2", "none"]
+OF_EXPERTS = ("experts_chosen", "router", "router_normed", "router_bias", "router_scales", "shared_expert")
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
@@ -39,16 +41,28 @@ class Config:
     F           feed-forward width: 8C/3 rounded up to a multiple of 32 where it is gated, else 4C
     R           rotary width, the first channels of a head that turn: D
     layout      which channels of q and k are a pair: "half" or "interleaved"
-    activation  of the feed-forward: swiglu and geglu are gated, gelu and geglu are the tanh form, gelu_exact
-                is by erf, relu2 the square of relu; none: there is no feed-forward
+    activation  of the feed-forward: swiglu, geglu and swiglu_clamped are gated, gelu and geglu are the
+                tanh form, gelu_exact is by erf, relu2 the square of relu; none: there is no feed-forward
     norm_place  "before" a sublayer, "after" it, on what it adds to the stream, or "both"
     norm_from_one
                 norms multiply by 1 + weight
     residual    "sequential": the feed-forward reads what attention has added to; "parallel": both read what
                 enters the layer; "shared": and share its norm
-    biases      on every linear map but the head, and in LayerNorm
+    activation_limit
+                where the gate and the other half of swiglu_clamped (gpt-oss's) end: 7
+    experts     how many feed-forwards of width F a router chooses from (ops/experts.py); none: there is one
+    experts_chosen
+                how many of them a token goes through: 2
+    router      what their weights are: the "softmax" over all of them, or the "sigmoid" of each
+    router_normed
+                these weights are divided by their sum over the chosen
+    router_scales
+                what is multiplied with a weight: an expert's "output", or its "input" (Llama 4)
+    shared_expert
+                one more, of width F, that every token goes through
+    biases      on every linear map but the head and the router, and in LayerNorm
     qkv_bias, o_bias, ff_bias, norm_bias
-                of some of them: as biases unless said; head_bias: on the head
+                of some of them: as biases unless said; head_bias: on the head, router_bias: on the router
     qk_norm     RMSNorm over each head of q and k, before they turn; qk_norm_over="width": over all their
                 heads at once
     embed_factor, residual_factor, logit_factor
@@ -77,7 +91,15 @@ class Config:
     norm_place: Literal["before", "after", "both"] = "before"
     norm_from_one: bool = False
     residual: Literal["sequential", "parallel", "shared"] = "sequential"
-    activation: Literal["swiglu", "geglu", "gelu", "gelu_exact", "relu", "relu2", "none"] = "swiglu"
+    activation: Activation = "swiglu"
+    activation_limit: float = None  # type: ignore[assignment]
+    experts: int | None = None
+    experts_chosen: int = None  # type: ignore[assignment]
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    router_normed: bool = True
+    router_bias: bool = False
+    router_scales: Literal["output", "input"] = "output"
+    shared_expert: bool = False
     biases: bool = False
     qkv_bias: bool = None  # type: ignore[assignment]
     o_bias: bool = None  # type: ignore[assignment]
@@ -102,7 +124,7 @@ class Config:
             given = getattr(self, field.name)
             if field.name != "pe" and (given is not None or field.default is not None):
                 self._fill(field.name, fitting(field.name, given, kinds[field.name]))
-        for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window"):
+        for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window", "experts", "experts_chosen"):
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:
                 raise Misuse(
                     f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST_SIZE}'}"
@@ -151,19 +173,34 @@ class Config:
 
     def _fill_block(self, attends: bool) -> None:
         """What a layer is made of, beside its encoding. Raises Misuse for what would play no part."""
-        for name in ("embed_factor", "residual_factor", "logit_factor", "logit_softcap"):
+        for name in ("embed_factor", "residual_factor", "logit_factor", "logit_softcap", "activation_limit"):
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
                 raise Misuse(f"{name} is {given}; expected a number above 0")
         feeds, of_layer = self.activation != "none", self.norm == "layer"
         idle = {
             "F": None if feeds else self.F,
             "ff_bias": None if feeds else self.ff_bias,
+            "experts": None if feeds else self.experts,
+            "activation_limit": None if self.activation == "swiglu_clamped" else self.activation_limit,
             "residual": None if feeds or self.residual == "sequential" else self.residual,
             "norm_bias": None if of_layer else self.norm_bias,
             "qk_norm_over": None if self.qk_norm or self.qk_norm_over == "head" else self.qk_norm_over,
         }
-        for name in (name for name, given in idle.items() if given):
-            raise Misuse(f"{name} is {idle[name]}, but this model has nothing for it; leave it unset")
+        alone = [n for n in OF_EXPERTS if self.experts is None and getattr(self, n) != getattr(Config, n)]
+        for name in [*(name for name, given in idle.items() if given), *alone]:
+            raise Misuse(
+                f"{name} is {getattr(self, name)}, but this model has nothing for it; leave it unset"
+            )
+        if self.experts is not None:
+            self._fill(
+                "experts_chosen", min(2, self.experts) if self.experts_chosen is None else self.experts_chosen
+            )
+            if self.experts_chosen > self.experts:
+                raise Misuse(
+                    f"experts_chosen is {self.experts_chosen}; expected at most experts, {self.experts}"
+                )
+        if self.activation == "swiglu_clamped" and self.activation_limit is None:
+            self._fill("activation_limit", 7.0)
         if self.residual == "shared" and self.norm_place == "after":
             raise Misuse(
                 "residual is shared, but norm_place is after: there is no norm to share; use parallel"
@@ -178,7 +215,8 @@ class Config:
     def unusual(self) -> dict[str, Any]:
         """What is other than in most models, of the settings that no option of a command is for."""
         named = {"norm_place", "norm_from_one", "residual", "head_bias", "qk_norm_over", "embed_factor"}
-        named |= {"embed_norm", "residual_factor", "logit_factor", "logit_softcap"}
+        named |= {"embed_norm", "residual_factor", "logit_factor", "logit_softcap", "activation_limit"}
+        named |= {"experts", *OF_EXPERTS}
         usual = {f.name: f.default for f in fields(self) if f.name in named}
         usual |= dict.fromkeys(("o_bias", "ff_bias", "norm_bias"), self.biases)
         return {
@@ -188,7 +226,7 @@ class Config:
     @property
     def gated(self) -> bool:
         """Whether the feed-forward has a gate."""
-        return self.activation in ("swiglu", "geglu")
+        return self.activation in ("swiglu", "geglu", "swiglu_clamped")
 
     @property
     def encodings(self) -> list[str]:

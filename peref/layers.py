@@ -4,6 +4,9 @@
     each layer:   x = x + attention(norm(x))  or  x + mix(norm(x));    x = x + feed-forward(norm(x))
     logits = norm(x) head'
 
+A feed-forward may be experts that a router chooses from for each token (ops/experts.py), with one beside them
+that all tokens share.
+
 and what the settings of Config change in it. Not here: what an encoding does inside (hooks.py), the calls
 that begin a pass (model.py).
 """
@@ -15,8 +18,9 @@ from typing import Any, NamedTuple
 from peref import hooks
 from peref.backends import Backend
 from peref.config import Config
-from peref.ops.activation import geglu, gelu, relu, relu2, swiglu
+from peref.ops.activation import geglu, gelu, relu, relu2, swiglu, swiglu_clamped
 from peref.ops.cast import in_dtype
+from peref.ops.experts import routed
 from peref.ops.gelu_exact import gelu_exact
 from peref.ops.kept import Kept
 from peref.ops.norm import from_one
@@ -27,7 +31,7 @@ from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays, namespace
 
 ACTIVATIONS: dict[str, Callable] = {  # of W_up x, the gated ones of W_gate x and W_up x
-    **{"swiglu": swiglu, "geglu": geglu},
+    **{"swiglu": swiglu, "geglu": geglu, "swiglu_clamped": swiglu_clamped},
     **{"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu, "relu2": relu2},
 }
 FUSED = ("swiglu", "gelu")  # those of Backend.activated_linear
@@ -86,7 +90,7 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
 
 def is_usual(cfg: Config) -> bool:
     """Whether a layer is one that Backend.token computes."""
-    usual = ("norm_place", "norm_from_one", "residual", "qk_norm_over", "residual_factor")
+    usual = ("norm_place", "norm_from_one", "residual", "qk_norm_over", "residual_factor", "experts")
     return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)
 
 
@@ -183,14 +187,41 @@ def mixer(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
 def feed_forward(this: Pass, w: Arrays, x: Any, residual: Any) -> Any:
     """residual + W_down(f(W_gate x) W_up x), or without a gate W_down f(W_up x), f the activation."""
     be, cfg = this.be, this.cfg
-    up = linear(this, w, "up", x)  # [B,T,F]
-    gate = linear(this, w, "gate", x) if cfg.gated else None  # [B,T,F]
-    if cfg.activation in FUSED and cfg.norm_place == "before" and cfg.residual_factor == 1:
-        return be.activated_linear(up, gate, w["down.weight"], w.get("down.bias"), residual)  # [B,T,C]
-    f = ACTIVATIONS[cfg.activation]
-    h = f(be.widen(up)) if gate is None else f(be.widen(gate), be.widen(up))  # [B,T,F]
-    y = linear(this, w, "down", in_dtype(h, up.dtype))  # [B,T,C]
+    fused = cfg.activation in FUSED and cfg.norm_place == "before" and cfg.residual_factor == 1
+    if fused and not cfg.experts:
+        *gate, up = inner(this, w, x)
+        down = w["down.weight"], w.get("down.bias")
+        return be.activated_linear(up, gate[0] if gate else None, *down, residual)  # [B,T,C]
+    y = of_experts(this, w, x) if cfg.experts else dense(this, w, x)  # [B,T,C]
     return add(residual, leaving(this, w, "after2", y))
+
+
+def inner(this: Pass, w: Arrays, x: Any, of: str = "") -> list[Any]:
+    """What the activation is of, [B,T,F] each: of a gate, where there is one, and of the rest."""
+    return [linear(this, w, f"{of}{role}", x) for role in (("gate", "up") if this.cfg.gated else ("up",))]
+
+
+def dense(this: Pass, w: Arrays, x: Any, of: str = "") -> Any:
+    """A feed-forward that all tokens go through; `of` stands before the names of its weights."""
+    parts = inner(this, w, x, of)
+    h = ACTIVATIONS[this.cfg.activation](*map(this.be.widen, parts), **limit(this.cfg))  # [B,T,F]
+    return linear(this, w, f"{of}down", in_dtype(h, parts[0].dtype))  # [B,T,C]
+
+
+def limit(cfg: Config) -> dict[str, float]:
+    """The setting of an activation that has one."""
+    return {} if cfg.activation_limit is None else {"limit": cfg.activation_limit}
+
+
+def of_experts(this: Pass, w: Arrays, x: Any) -> Any:
+    """What the router's choice of experts makes of x [B,T,C], and the shared one."""
+    cfg, be = this.cfg, this.be
+    how = {"k": cfg.experts_chosen, "kind": cfg.router, "normed": cfg.router_normed}
+    weights, chosen = routed(be.widen(linear(this, w, "router", x)), **how)  # [B,T,k] each
+    maps = [w.get(f"experts.{role}.{part}") for role in ("gate", "up", "down") for part in ("weight", "bias")]
+    f, on_input = ACTIVATIONS[cfg.activation], cfg.router_scales == "input"
+    y = be.experts(x, weights, chosen, *maps, f=f, on_input=on_input, **limit(cfg))  # [B,T,C]
+    return add(y, dense(this, w, x, "shared.")) if cfg.shared_expert else y
 
 
 def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]:

@@ -44,14 +44,15 @@ def inner_maps(cfg: Config) -> int:
 def parameter_count(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
     attention = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D
-    inner = cfg.layers * (1 + inner_maps(cfg)) * (cfg.F or 0)
+    inner = cfg.layers * (1 + inner_maps(cfg)) * (cfg.F or 0) * (cfg.experts or 1)
     norms = len(norms_of(cfg)) * cfg.layers + 1
     return ((1 if cfg.tied else 2) * cfg.V + attention + inner + norms) * cfg.C
 
 
 def activations(cfg: Config) -> int:
     """Numbers that forward keeps for each token at least."""
-    return cfg.layers * (len(norms_of(cfg)) * cfg.C + inner_maps(cfg) * (cfg.F or 0)) + 2 * cfg.V
+    chosen = 1 if cfg.experts is None else cfg.experts_chosen
+    return cfg.layers * (len(norms_of(cfg)) * cfg.C + inner_maps(cfg) * (cfg.F or 0) * chosen) + 2 * cfg.V
 
 
 def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

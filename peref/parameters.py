@@ -6,6 +6,8 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]
                       <l>.o.weight [C,HD]
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
+    <l>.router.weight [E,C]   <l>.experts.gate.weight <l>.experts.up.weight [E,F,C]
+                      <l>.experts.down.weight [E,C,F]   <l>.shared.gate.weight ... as without experts
     <l>.after1.weight  <l>.after2.weight [C]   norms behind a sublayer   embed_norm.weight [C]
     <l>.sinks  <l>.temperature [H]   of layers with these settings
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
@@ -102,10 +104,18 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
     for name in norms_of(cfg):
         p |= init_norm(cfg, f"{layer}.{name}")
 
-    def linear(role: str, rows: int, columns: int, biased: bool | None, times: float = 1.0) -> None:
-        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), rows, columns)
+    def linear(
+        role: str,
+        rows: int,
+        columns: int,
+        biased: bool | None,
+        times: float = 1.0,
+        each: tuple[int, ...] = (),
+    ) -> None:
+        """`each`: as many such maps."""
+        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), *each, rows, columns)
         if biased:
-            p[f"{layer}.{role}.bias"] = np.zeros(rows)
+            p[f"{layer}.{role}.bias"] = np.zeros((*each, rows))
 
     C, F, D, H, G = cfg.C, cfg.F, cfg.D, cfg.H, cfg.G
     out = (2 * cfg.layers) ** -0.5
@@ -119,15 +129,24 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
             wide = cfg.qk_norm_over == "width"
             for role, heads in (("qnorm", H), ("knorm", G)):
                 p |= init_norm(cfg, f"{layer}.{role}", heads * D if wide else D)
-    if cfg.gated:
-        linear("gate", F, C, cfg.ff_bias)
-    if cfg.activation != "none":
-        linear("up", F, C, cfg.ff_bias)
-        linear("down", C, F, cfg.ff_bias, out)
+    if cfg.experts is not None:
+        linear("router", cfg.experts, C, cfg.router_bias)
+    for of, each in feed_forwards(cfg):
+        if cfg.gated:
+            linear(f"{of}gate", F, C, cfg.ff_bias, each=each)
+        linear(f"{of}up", F, C, cfg.ff_bias, each=each)
+        linear(f"{of}down", C, F, cfg.ff_bias, out, each=each)
     for name, a in encoding.init(stream("pe", layer)).items():
         if (on_disk := where_on_disk(cfg, layer, name)) not in before:
             p[on_disk] = np.asarray(a)
     return p
+
+
+def feed_forwards(cfg: Config) -> list[tuple[str, tuple[int, ...]]]:
+    """What stands before the names of each feed-forward of a layer, and how many of it there are."""
+    if cfg.experts is None:
+        return [] if cfg.activation == "none" else [("", ())]
+    return [("experts.", (cfg.experts,)), *([("shared.", ())] if cfg.shared_expert else [])]
 
 
 def learned_settings(layer: Layer, H: int, L: int) -> Arrays:

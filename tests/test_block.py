@@ -14,6 +14,7 @@ from loops.attention import attend
 from loops.block import block, logits, normed, plus
 
 from peref import backends, layers, model
+from peref.backends import cuda
 from peref.cli import run
 from peref.cli.signals import Signals
 from peref.config import shaped
@@ -27,6 +28,7 @@ from peref.tape import Tape
 SIZES = {"H": 4, "G": 2, "D": 3, "C": 5, "F": 7, "V": 6, "L": 4, "layers": 2}
 LAYER_NORM = {"norm": "layer", "norm_bias": True}
 FACTORS = {"embed_factor": 3.0, "residual_factor": 0.4, "logit_factor": 0.7}
+ON_INPUT = {"router_normed": False, "router_scales": "input", "shared_expert": True}
 FORMS = {
     "norm after": {"norm_place": "after"},
     "norm after, in parallel": {"norm_place": "after", "residual": "parallel"},
@@ -41,6 +43,15 @@ FORMS = {
     "exact gelu": {"activation": "gelu_exact", "ff_bias": True},
     "relu": {"activation": "relu", "o_bias": True},
     "relu squared": {"activation": "relu2", "norm_place": "both"},
+    "clamped": {"activation": "swiglu_clamped", "activation_limit": 0.3, "ff_bias": True},
+    "experts": {"experts": 5, "experts_chosen": 2},
+    "experts of all tokens": {"experts": 3, "experts_chosen": 3, "router_bias": True, "ff_bias": True},
+    "experts not normed": {"experts": 4, "experts_chosen": 2, "router_normed": False, "norm_place": "both"},
+    "experts, clamped": {"experts": 4, "activation": "swiglu_clamped", "activation_limit": 0.3}
+    | {"ff_bias": True, "router_bias": True, "residual": "parallel"},
+    "experts beside a shared one": {"experts": 4, "experts_chosen": 1, "router": "sigmoid", **ON_INPUT},
+    "experts by sigmoids, normed": {"experts": 4, "router": "sigmoid", "activation": "relu2"},
+    "a shared expert with biases": {"experts": 4, "shared_expert": True, "ff_bias": True},
     "no feed-forward": {"activation": "none", "F": None, "norm_place": "both"},
     "norm of all heads": {"qk_norm": True, "qk_norm_over": "width"},
     "norm of the embedding": {"embed_norm": True, "embed_factor": 2.0},
@@ -74,7 +85,8 @@ def witnessed(cfg, p, tokens):
         for n in range(cfg.layers):
             own = {name.removeprefix(f"{n}."): a for name, a in stored.items() if name.startswith(f"{n}.")}
             how = (cfg.D, cfg.norm, cfg.activation, cfg.eps, False, cfg.qk_norm, cfg.residual)
-            x = block(own, x, lambda q, k, v, h: attend(q, k, v, cfg.D**-0.5), *how, cfg.residual_factor)
+            more = (cfg.residual_factor, cfg.experts and vars(cfg), cfg.activation_limit)
+            x = block(own, x, lambda q, k, v, h: attend(q, k, v, cfg.D**-0.5), *how, *more)
         found.append(logits(stored, x, cfg.norm, cfg.eps, cfg.logit_factor, cfg.logit_softcap))
     return np.array(found)
 
@@ -190,6 +202,28 @@ def normed_before_positions(this, tokens):
     return layers.hooks.with_position(this.cfg.encoding(0), this.inside[0], x, this.there.i)
 
 
+def normed_before(logits, **how):
+    """Weights over all experts divided by their sum, before some are chosen: the sum is 1."""
+    return ROUTED(logits, **how | {"normed": False})
+
+
+def over_the_chosen(logits, **how):
+    """A softmax over the chosen in place of one over all."""
+    return ROUTED(logits, **how | {"normed": True})
+
+
+def last_of_equals(logits, *, k, kind, normed):
+    """Of equal logits the last."""
+    w, chosen = ROUTED(logits[..., ::-1], k=k, kind=kind, normed=normed)
+    return w, logits.shape[-1] - 1 - chosen
+
+
+def weights_of_others(logits, **how):
+    """Weights in the order of the experts, and not of the logits."""
+    w, chosen = ROUTED(logits, **how)
+    return w, np.sort(chosen, -1)
+
+
 def up_is_the_gate(gate, up):
     return activation.geglu(up, gate)
 
@@ -228,6 +262,23 @@ MISTAKES = {
     ),
     "bias of a tied head: behind the cap": put("bias of a tied head", head=bias_last),
 }
+MISTAKES |= {
+    "experts: normed before the choice": put("experts", routed=normed_before),
+    "experts: softmax over the chosen": put("experts not normed", routed=over_the_chosen),
+    "experts: one more": unless("experts", experts_chosen=3),
+    "experts: one less": unless("experts", experts_chosen=1),
+    "experts: sigmoids": unless("experts", router="sigmoid"),
+    "experts: a softmax of them": unless("experts by sigmoids, normed", router="softmax"),
+    "experts: weights of others": put("experts", routed=weights_of_others),
+    "experts: weights on the output": unless("experts beside a shared one", router_scales="output"),
+    "experts: weights on the input": unless("experts", router_scales="input"),
+    "experts: weights of one normed": unless("experts beside a shared one", router_normed=True),
+    "experts: no shared one": unless("experts beside a shared one", shared_expert=False),
+    "experts: not clamped": unless("experts, clamped", activation_limit=7.0),
+    "clamped: by another limit": unless("clamped", activation_limit=0.4),
+    "clamped: a plain gate": unless("clamped", activation="swiglu", activation_limit=None),
+}
+ROUTED = layers.routed
 NORM = layers.norm
 
 
@@ -255,12 +306,59 @@ def test_mistakes_are_noticed(mistake, monkeypatch):
     assert apart(model.logits(wrong, p, TOKENS), want, 1e-4)
 
 
+def test_of_equal_logits_the_first_is_chosen(monkeypatch):
+    """As in the loop, and not the last; each token's weights are of its own experts."""
+    cfg = config(**FORMS["experts"])
+    p = weights(cfg)
+    tied = p | {f"{n}.router.weight": np.zeros((5, 5)) for n in range(2)}
+    want = witnessed(cfg, tied, TOKENS)
+    same(model.logits(cfg, tied, TOKENS), want, 1e-13)
+    w, chosen = ROUTED(np.array([[1.0, 3.0, 3.0, 0.0, 3.0]]), k=2, kind="softmax", normed=True)
+    assert chosen.tolist() == [[1, 2]]
+    same(w, np.array([[0.5, 0.5]]), 1e-15)
+    monkeypatch.setattr(layers, "routed", last_of_equals)
+    assert apart(model.logits(cfg, tied, TOKENS), want, 1e-4)
+
+
+def test_one_expert_of_one_is_a_feed_forward():
+    """With the weight 1; and a router whose logits are hundreds apart gives no NaN."""
+    one, plain = config(experts=1, experts_chosen=1), config()
+    p = weights(plain)
+    moved = {n.replace(".gate", ".experts.gate").replace(".up", ".experts.up"): a for n, a in p.items()}
+    moved = {
+        n.replace(".down", ".experts.down"): a[None] if "experts" in n or "down" in n else a
+        for n, a in moved.items()
+    }
+    moved |= {f"{n}.router.weight": np.ones((1, 5)) for n in range(2)}
+    same(model.logits(one, moved, TOKENS), model.logits(plain, p, TOKENS), 1e-13)
+    w, chosen = ROUTED(np.array([[800.0, -800.0, 799.0]]), k=2, kind="softmax", normed=True)
+    assert chosen.tolist() == [[0, 2]]
+    same(w, np.array([[1 / (1 + np.exp(-1)), 1 / (1 + np.e)]]), 1e-15)
+
+
+def test_cuda_refuses_experts():
+    """In words."""
+    with pytest.raises(Misuse, match="the cuda backend has no kernels for them; use --backend cupy or numba"):
+        model.logits(
+            config(experts=4),
+            weights(config(experts=4)),
+            TOKENS,
+            be=replace(backends.Backend(), experts=cuda.experts),
+        )
+
+
 # ---------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"experts": 4, "experts_chosen": 5}, "experts_chosen is 5; expected at most experts, 4"),
+        ({"router": "sigmoid"}, "router is sigmoid, but this model has nothing for it; leave it unset"),
+        ({"router_normed": False}, "router_normed is False, but this model has nothing for it"),
+        ({"activation": "none", "F": None, "experts": 4}, "experts is 4, but this model has nothing for it"),
+        ({"activation_limit": 3.0}, "activation_limit is 3.0, but this model has nothing for it"),
+        ({"experts": 0}, "experts is 0; expected at least 1"),
         ({"activation": "none", "F": 7}, "F is 7, but this model has nothing for it"),
         ({"activation": "none", "F": None, "ff_bias": True}, "ff_bias is True, but this model has nothing"),
         ({"activation": "none", "F": None, "residual": "parallel"}, "residual is parallel, but this model"),

@@ -185,7 +185,7 @@ def test_eps_is_small_and_positive(eps):
         ("window", 2.5, "int or none"),
         ("layout", "halves", "one of: half, interleaved"),
         ("norm", "batch", "one of: rms, layer"),
-        ("activation", "silu", "one of: swiglu, geglu, gelu, gelu_exact, relu, relu2, none"),
+        ("activation", "silu", "one of: swiglu, geglu, swiglu_clamped, gelu, gelu_exact, relu, relu2, none"),
         ("norm_place", "pre", "one of: before, after, both"),
         ("residual", "serial", "one of: sequential, parallel, shared"),
         ("head_bias", "no", "bool"),
@@ -219,6 +219,11 @@ def test_fields_have_their_kind(field, wrong, expected):
         "norm_place",
         "norm_from_one",
         "residual",
+        "router",
+        "router_normed",
+        "router_bias",
+        "router_scales",
+        "shared_expert",
         "biases",
         "head_bias",
         "qk_norm",
@@ -400,7 +405,7 @@ EVERYTHING = {
     "D": 8,
     "F": 11,
     "norm": "layer",
-    "activation": "gelu",
+    "activation": "swiglu_clamped",
     "biases": True,
 }
 EVERYTHING |= {
@@ -424,6 +429,14 @@ EVERYTHING |= {
     "residual_factor": 0.5,
     "logit_factor": 0.25,
     "logit_softcap": 30.0,
+    "activation_limit": 5.0,
+    "experts": 6,
+    "experts_chosen": 3,
+    "router": "sigmoid",
+    "router_normed": False,
+    "router_bias": True,
+    "router_scales": "input",
+    "shared_expert": True,
 }
 
 

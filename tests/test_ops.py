@@ -21,6 +21,7 @@ from peref.encodings.mix.rwkv6 import wkv6
 from peref.encodings.mix.rwkv7 import wkv7
 from peref.encodings.mix.s4d import diagonal_scan, erf
 from peref.errors import Misuse
+from peref.ops.activation import gelu, swiglu, swiglu_clamped
 from peref.ops.attention import attention, probabilities, scores, weigh
 from peref.ops.cells import cut_of, pieces
 from peref.ops.loss import cross_entropy
@@ -80,6 +81,14 @@ def of_wkv7(state=None, runs=None, T=5):
     return [r, -abs(log_w), k, random(2, 3, T, 6), kappa, 1 / (1 + np.exp(a)), state, runs]
 
 
+def of_experts(gated, biased):
+    """x, w, the chosen and the maps with their biases: four experts, of whom the last is chosen by nobody."""
+    chosen = np.array([[[0, 2], [2, 1], [0, 1]], [[1, 0], [0, 2], [0, 1]]])
+    shapes = [(4, 6, 5), (4, 6), (4, 6, 5), (4, 6), (4, 5, 6), (4, 5)]
+    maps = [random(*s, seed=n) if biased or n % 2 == 0 else None for n, s in enumerate(shapes)]
+    return [random(2, 3, 5), random(2, 3, 2), chosen, *(maps if gated else [None, None, *maps[2:]])]
+
+
 def selective(T=5):
     """x, delta, a_log, b, c, skip of a selective scan."""
     return (
@@ -99,6 +108,20 @@ CASES = {
     "ops.activation.minus_exp": [([random(3, 5)], {})],
     "ops.activation.sigmoid": [([3 * random(3, 5)], {})],
     "ops.activation.relu2": [([3 * random(3, 5)], {})],
+    "ops.activation.swiglu_clamped": [([3 * random(3, 5), 3 * random(3, 5, seed=1)], {"limit": 2.0})],
+    "ops.experts.routed": [
+        ([random(2, 5, 4)], {"k": k, "kind": kind, "normed": normed})
+        for k in (1, 2, 4)
+        for kind in ("softmax", "sigmoid")
+        for normed in (False, True)
+        if not (normed and k == 1)  # whose weight is 1
+    ],
+    "ops.experts.experts": [
+        (of_experts(gated, biased), {"f": f, "on_input": on_input, **more})
+        for gated, f, more in ((True, swiglu, {}), (True, swiglu_clamped, {"limit": 1.0}), (False, gelu, {}))
+        for biased in (True, False)
+        for on_input in (True, False)
+    ],
     "ops.activation.geglu": [([3 * random(3, 5), random(3, 5, seed=1)], {})],
     "ops.gelu_exact.gelu_exact": [([3 * random(3, 5)], {})],
     "ops.norm.from_one": [([random(5)], {})],

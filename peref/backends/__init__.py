@@ -13,6 +13,7 @@ from typing import Any
 from peref.errors import Misuse, counted
 from peref.ops.attention import attention
 from peref.ops.embedding import take
+from peref.ops.experts import experts
 from peref.ops.feed import activated_linear
 from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy
@@ -42,6 +43,7 @@ class Backend:
     take: Callable = take
     linear: Callable = linear
     activated_linear: Callable = activated_linear
+    experts: Callable = experts
     matmul: Callable = matmul
     rms_norm: Callable = rms_norm
     layer_norm: Callable = layer_norm

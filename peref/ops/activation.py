@@ -131,6 +131,28 @@ def swiglu_backward(saved, dy):
 swiglu = Op(swiglu_forward, swiglu_backward)
 
 
+SHARPNESS = 1.702  # Hendrycks and Gimpel 2016, section 2: x sigmoid(1.702 x) is near gelu(x)
+
+
+def swiglu_clamped_forward(gate, up, *, limit):
+    """g sigmoid(1.702 g) (u + 1), g = min(gate, limit) and u = up between -limit and limit, both [...]:
+    gpt-oss, OpenAI 2025, arXiv:2508.10925, section 2.2.
+    """
+    xp = namespace(gate)
+    g, u = xp.minimum(gate, limit), xp.minimum(xp.maximum(up, -limit), limit)  # 1
+    s = logistic(SHARPNESS * g)  # 2
+    return g * s * (u + 1), (gate <= limit, abs(up) <= limit, g, u, s)  # 3
+
+
+def swiglu_clamped_backward(saved, dy):
+    gate_moves, up_moves, g, u, s = saved
+    dg = dy * (u + 1) * s * (1 + SHARPNESS * g * (1 - s))  # 3, 2
+    return dg * gate_moves, dy * g * s * up_moves  # 1
+
+
+swiglu_clamped = Op(swiglu_clamped_forward, swiglu_clamped_backward)
+
+
 def relu2_forward(x):
     """max(x, 0)^2 of each number of x [...]. So et al. 2021, arXiv:2109.08668, section 4."""
     r = namespace(x).maximum(x, 0)  # 1

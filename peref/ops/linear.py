@@ -70,9 +70,11 @@ def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
     return found[..., 0, :M, :M]
 
 
-def initial(rng: Any, N: int, C: int) -> Any:
-    """Where a linear map from C to N channels starts, [N,C]: normal, of standard deviation C**-0.5."""
-    return C**-0.5 * rng.standard_normal((N, C))
+def initial(rng: Any, *shape: int) -> Any:
+    """Where a linear map from C to N channels starts, [N,C], or several [E,N,C]: normal, of standard
+    deviation C**-0.5.
+    """
+    return shape[-1] ** -0.5 * rng.standard_normal(shape)
 
 
 def low_rank(be: Any, p: Any, name: str, x: Any, between: Any = None) -> Any:

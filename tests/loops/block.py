@@ -6,6 +6,9 @@
                 Gemma 2, arXiv:2408.00118, section 2
     parallel    x <- x + sublayer(norm_1 x) + W_down f(norm_2 x), or norm_1 x in both: Wang and Komatsuzaki
                 2021, GPT-J; Chowdhery et al. 2022, arXiv:2204.02311, section 2
+    experts     x <- x + sum of w_e f_e(norm_2 x) over the experts of the largest logits of a router: Shazeer
+                et al. 2017, arXiv:1701.06538, section 2; softmax over the chosen: Jiang et al. 2024,
+                arXiv:2401.04088, section 2.1; sigmoid, w_e on the input, a shared expert: Llama 4
     factor      of what is added to x, of the embedding, of the logits: Granite 3.0, IBM 2024
 
     swiglu  f = silu(W_gate x) * (W_up x)        gelu  f = 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), z
@@ -63,19 +66,49 @@ def plus(x, y):
     return [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, y, strict=True)]
 
 
-def feed_forward(p, x, activation):
+def swiglu_clamped(g, u, limit):
+    g, u = min(g, limit), max(-limit, min(u, limit))
+    return g / (1 + math.exp(-1.702 * g)) * (u + 1)
+
+
+def feed_forward(p, x, activation, experts=None, limit=None):
+    """experts: how the router's settings are called in Config, where there is one."""
+    if experts is None:
+        return dense(p, x, activation, limit)
+    within = lambda of, pick: {n.removeprefix(of): pick(a) for n, a in p.items() if n.startswith(of)}
+    found = []
+    for token, scores in zip(x, linear(p, "router", x), strict=True):
+        chosen = sorted(range(len(scores)), key=lambda e: (-scores[e], e))[: experts["experts_chosen"]]
+        if experts["router"] == "sigmoid":
+            weight = {e: 1 / (1 + math.exp(-scores[e])) for e in chosen}
+        else:
+            total = math.fsum(math.exp(s) for s in scores)
+            weight = {e: math.exp(scores[e]) / total for e in chosen}
+        if experts["router_normed"]:
+            weight = {e: w / math.fsum(weight.values()) for e, w in weight.items()}
+        y = dense(within("shared.", list), [token], activation, limit)[0] if "shared.up.weight" in p else None
+        y = y or [0.0] * len(token)
+        for e in chosen:
+            own = within("experts.", lambda a, e=e: a[e])
+            on_input = experts["router_scales"] == "input"
+            out = dense(own, [[weight[e] * a for a in token] if on_input else token], activation, limit)[0]
+            y = [a + (1 if on_input else weight[e]) * b for a, b in zip(y, out, strict=True)]
+        found.append(y)
+    return found
+
+
+def dense(p, x, activation, limit):
     up = linear(p, "up", x)
     plain = {"gelu": gelu, "gelu_exact": gelu_exact, "relu2": relu2, "relu": lambda z: max(z, 0.0)}
     if f := plain.get(activation):
         return linear(p, "down", [[f(z) for z in token] for token in up])
-    f = {"swiglu": silu, "geglu": gelu}[activation]
+    gated = {"swiglu": lambda g, u: silu(g) * u, "geglu": lambda g, u: gelu(g) * u}
+    gated["swiglu_clamped"] = lambda g, u: swiglu_clamped(g, u, limit)
+    f = gated[activation]
     return linear(
         p,
         "down",
-        [
-            [f(g) * u for g, u in zip(a, b, strict=True)]
-            for a, b in zip(linear(p, "gate", x), up, strict=True)
-        ],
+        [[f(g, u) for g, u in zip(a, b, strict=True)] for a, b in zip(linear(p, "gate", x), up, strict=True)],
     )
 
 
@@ -86,7 +119,19 @@ def added(p, name, y, norm, eps, factor):
 
 
 def block(
-    p, x, inside, D, norm, activation, eps, mixes=False, qk_norm=False, residual="sequential", factor=1.0
+    p,
+    x,
+    inside,
+    D,
+    norm,
+    activation,
+    eps,
+    mixes=False,
+    qk_norm=False,
+    residual="sequential",
+    factor=1.0,
+    experts=None,
+    limit=None,
 ):
     """p has a weight for each norm that there is; of q and k as wide as a head, or as all of them."""
     h = normed(p, "norm1", x, norm, eps) if "norm1.weight" in p else x
@@ -111,7 +156,7 @@ def block(
     if residual != "shared":
         h = x if residual == "sequential" else entered
         h = normed(p, "norm2", h, norm, eps) if "norm2.weight" in p else h
-    return plus(x, added(p, "after2", feed_forward(p, h, activation), norm, eps, factor))
+    return plus(x, added(p, "after2", feed_forward(p, h, activation, experts, limit), norm, eps, factor))
 
 
 def logits(p, x, norm, eps, factor=1.0, cap=None):

@@ -1,5 +1,7 @@
 """Right forward, wrong derivative."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from mutants import Mutant
@@ -51,6 +53,23 @@ def first_row(g, name, case, a):
         case,
         {n: mask(x) if n in ("cotangent.out", "cotangent.y", "cotangent.term") else x for n, x in a.items()},
     )[f"vjp.{name}"]
+
+
+def dealt_out(g, name, case, a):
+    """Query head h hands its derivative to key-value head h mod G."""
+    more = {n: np.repeat(a[n], case.H // case.G, 1) for n in "kv"}
+    found = expected(replace(case, G=case.H), a | more)[f"vjp.{name}"]
+    return np.stack([found[:, n :: case.G].sum(1) for n in range(case.G)], 1)
+
+
+def unread(g, *_):
+    """The first row has none."""
+    return g * (np.arange(len(g)) > 0).reshape(-1, *[1] * (g.ndim - 1))
+
+
+def unchained(slope, *names):
+    """The derivative of the function that a parameter is read through is left out."""
+    return gradients(lambda g, n, case, a: g / slope(a[n]), *names)
 
 
 many = lambda run: (
@@ -121,6 +140,38 @@ MUTANTS = [
         "of grouped heads only the first hands its derivative to k and v",
         SOFTMAX,
         grouped(gradients(first_head, "k", "v")),
+        held_out=True,
+    ),
+    Mutant(
+        "grad-dealt-out",
+        "grad.heads_permuted",
+        "derivatives of grouped heads go to key-value head h mod G",
+        SOFTMAX,
+        grouped(gradients(dealt_out, "k", "v")),
+        held_out=True,
+    ),
+    Mutant(
+        "grad-row-missing",
+        "grad.zero",
+        "the first row of your table has no derivative",
+        TABLES,
+        gradients(unread, "param.table"),
+        held_out=True,
+    ),
+    Mutant(
+        "grad-unchained-exp",
+        "grad.factor",
+        "the derivative of an exponential is left out",
+        with_parameters("A_log"),
+        unchained(np.exp, "param.A_log"),
+        held_out=True,
+    ),
+    Mutant(
+        "grad-unchained-softplus",
+        "grad.factor",
+        "the derivative of a softplus is left out",
+        with_parameters("r1"),
+        unchained(lambda x: 1 / (1 + np.exp(-x)), "param.r1"),
         held_out=True,
     ),
     Mutant(

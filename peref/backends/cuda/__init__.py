@@ -29,9 +29,16 @@ from peref.errors import Misuse
 from peref.ops.cast import in_dtype
 from peref.share import install
 
+
+def experts(*arrays: Any, **settings: Any) -> Any:
+    """Raises Misuse: which tokens an expert gets is known only once the router has computed."""
+    raise Misuse("experts: the cuda backend has no kernels for them; use --backend cupy or numba")
+
+
 BACKEND = Backend(
     name="cuda",
     skips=True,
+    experts=experts,
     take=embedding.take,
     rms_norm=norm.rms_norm,
     layer_norm=norm.layer_norm,

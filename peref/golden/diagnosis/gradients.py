@@ -8,7 +8,7 @@ arguments, hands on what it got, turns a sign, or runs through time the other wa
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from peref.golden.compute.reference import expected
 from peref.golden.compute.trace import rows_of
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.attention import ORDERS
 from peref.golden.diagnosis.engine import DERIVATIVES, computed, family, on_case
 from peref.golden.diagnosis.pairs import rotation_of
 from peref.golden.diagnosis.rotation import MAPS, Map
@@ -29,11 +30,14 @@ turned_alone = lambda case: case.hook == "rotate" and case.level == "op"
 shared_heads = lambda case: case.level == "attn" and case.H != case.G
 
 
-def of_derivative(answer: Answer) -> Iterator[Clue]:
+def of_derivative(answer: Answer) -> Iterator[Guess | Clue]:
     """What is wrong about derivatives where every output is right."""
     if not answer.derivative:
         return
     factors: dict[str, float] = {}
+    if "grad.tie" in answer.entry.words["flags"]:
+        words = f"{answer.wrong[0]} is wrong where two numbers are equal: half of it is of each"
+        yield Clue(Trap("grad.tie", words), 1)
     for name in answer.wrong:
         x, g = answer.wide(name), answer.want(name)
         if x is None or not np.isfinite(x).all() or not g.any():
@@ -47,14 +51,16 @@ def of_derivative(answer: Answer) -> Iterator[Clue]:
         else:
             yield from of_one(answer, name, x, g)
     yield from of_factors(answer, factors)
+    yield from of_chains(answer)
 
 
-def of_factors(answer: Answer, factors: dict[str, float]) -> Iterator[Clue]:
+def of_factors(answer: Answer, factors: dict[str, float]) -> Iterator[Guess | Clue]:
     """What the factors say: D or its root on q and k alone is the scale of the logits."""
     logits = {"vjp.q", "vjp.k"}
-    D = answer.entry.words["facts"]["D"]
-    powers = [D**e for e in (0.5, -0.5, 1.0, -1.0)]
+    facts = answer.entry.words["facts"]
+    powers = [facts["D"] ** e for e in (0.5, -0.5, 1.0, -1.0)]
     for name, c in factors.items():
+        words = f"{name} is the golden tensor times {c:.6g}"
         if abs(c + 1) < 1e-4:
             yield Clue(Trap("grad.sign", f"{name}: its sign is the other one"), 1)
         elif (
@@ -63,15 +69,62 @@ def of_factors(answer: Answer, factors: dict[str, float]) -> Iterator[Clue]:
             and any(abs(c / power - 1) < 1e-4 for power in powers)
         ):
             yield Clue(
-                Trap(
-                    "grad.softmax",
-                    f"{name} is the golden tensor times {c:.6g}: the scale of the logits is missing, or is "
-                    "there twice",
-                ),
-                1,
+                Trap("grad.softmax", f"{words}: the scale of the logits is missing, or there twice"), 1
             )
         else:
-            yield Clue(Trap("grad.factor", f"{name} is the golden tensor times {c:.6g}"), 0.9)
+            known = {size: by for size, by in COUNTS.items() if abs(c / by(facts) - 1) < 1e-4}
+            for size, by in (known or {"": partial(fixed, c)}).items():
+                said = f"derivatives are the golden ones times {size or f'{c:.6g}'}: {words}"
+                one = guess("grad.factor", said, of_counts(factors, by), 0.9, None if known else c)
+                yield replace(one, backward=True)
+
+
+def fixed(c: float, facts: dict[str, Any]) -> float:
+    return c
+
+
+COUNTS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "1/B": lambda f: 1 / f["B"],
+    "1/T": lambda f: 1 / f["T"],
+    "1/(B T)": lambda f: 1 / (f["B"] * f["T"]),
+    "1/H": lambda f: 1 / f["H"],
+    "H/G": lambda f: f["H"] / f["G"],
+    "G/H": lambda f: f["G"] / f["H"],
+}
+
+
+def of_counts(names: Iterable[str], by: Callable[[dict[str, Any]], float]) -> Any:
+    """Derivatives of these names times a number that the sizes of the case say."""
+    return lambda answer: {
+        name: by(answer.entry.words["facts"]) * answer.want(name) for name in names if name in answer.got
+    }
+
+
+SLOPES: dict[str, Callable[[Any], Any]] = {
+    "an exponential": np.exp,
+    "a softplus": lambda x: 1 / (1 + np.exp(-x)),
+    "a sigmoid": lambda x: 1 / (2 + np.exp(x) + np.exp(-x)),
+    "a hyperbolic tangent": lambda x: 1 - np.tanh(x) ** 2,
+    "a logarithm": lambda x: 1 / x,
+}
+
+
+def of_chains(answer: Answer) -> Iterator[Guess]:
+    """The derivative of a parameter lacks that of the function it is read through, or has it twice."""
+    for name in answer.wrong:
+        for through, slope in SLOPES.items() if name.startswith("vjp.param.") else ():
+            for words, power in (("is missing", -1), ("counts twice", 1)):
+                said = f"{name}: the derivative of {through} {words}"
+                one = guess("grad.factor", said, chained(name, slope, power), 0.95)
+                yield replace(one, backward=True)
+
+
+def chained(name: str, slope: Callable[[Any], Any], power: int) -> Any:
+    return lambda answer: (
+        {name: answer.want(name) * slope(answer.a[name.removeprefix("vjp.")]) ** power}
+        if name in answer.got
+        else None
+    )
 
 
 def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
@@ -93,6 +146,9 @@ def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
     case = answer.case
     if case is None or not answer.far(name):
         return
+    if name.startswith("vjp.param.") and (rows := cut_off(answer, name, x, g)):
+        yield Clue(Trap("grad.zero", f"{name} is zero in rows {rows}, and right in all others"), 1)
+        return
     if words := overwritten(answer, name):
         yield Clue(Trap("grad.sum", f"{name}: {words}"), 1)
         return
@@ -107,6 +163,14 @@ def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
         and case.hook != "attend"
     ):
         yield Clue(Trap("grad.softmax", f"{name} is wrong, and the derivative of the values is right"), 0.5)
+
+
+def cut_off(answer: Answer, name: str, x: Any, g: Any) -> str:
+    """The rows that are zero where all others are right, "" where it is not so."""
+    lost = [n for n in range(len(g)) if g[n].any() and not x[n].any()]
+    kept = np.array(g)
+    kept[lost] = 0
+    return ", ".join(map(str, lost)) if lost and answer.near(name, kept) else ""
 
 
 def permuted(answer: Answer, name: str, x: Any, g: Any, axis: int) -> list[int]:
@@ -438,8 +502,12 @@ def mapped_back(made: Map, sign: int, gain: int) -> Any:
 @family(shared_heads, DERIVATIVES)
 def of_groups(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivatives of query heads go to other key-value heads than they read."""
+    others = ((f"are dealt as if {words}", order) for words, order in ORDERS.items())
     for flag, words, shares in (
-        ("grad.sum", "are scattered to heads h mod G", lambda h, g, H, G: h % G == g),
+        *(
+            ("grad.heads_permuted", words, lambda h, g, H, G, order=order: order(h, H, G) == g)
+            for words, order in others
+        ),
         (
             "grad.sum",
             "are those of the last query head of a group alone",
@@ -451,7 +519,6 @@ def of_groups(answer: Answer, case: Any) -> Iterator[Guess]:
             lambda h, g, H, G: h == g * (H // G),
         ),
         ("grad.sum", "are the mean over a group", lambda h, g, H, G: (h // (H // G) == g) / (H // G)),
-        ("grad.heads_permuted", "are in reverse order", lambda h, g, H, G: G - 1 - h // (H // G) == g),
         ("grad.sum", "go to every head", lambda h, g, H, G: 1),
     ):
         yield guess(flag, f"derivatives of keys and values {words}", scattered(shares), 0.98)

@@ -58,6 +58,7 @@ SECOND = (
 LAST = (gradients.of_steps_back, options.of_fitted_numbers, functions.of_parameters, functions.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
+SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 COMPUTED = (
     "option",
     "basic",
@@ -78,7 +79,7 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 class Said:
     """What speaks for a flag: a bug, how much it weighs, the guess where it is one, in words what was looked
     at, and whether it shows or gives what came: the direction of an error does not, nor does a number that
-    was invented.
+    was invented. `whole`: it does so for all that failed, and spoils nothing.
     """
 
     trap: Trap
@@ -86,6 +87,7 @@ class Said:
     guess: Guess | None = None
     evidence: str = ""
     confirmed: bool = True
+    whole: bool = False
 
 
 def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
@@ -178,12 +180,12 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
                     found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
                 elif one.trap not in shares and (answer.fits(one) or 0) > 0:
                     weight, evidence = share(one, bad, good)
-                    shares[one.trap] = Said(one.trap, one.sure * weight, one, evidence, not one.invented)
-                    whole = whole or (weight > ENOUGH and not one.invented)
+                    shares[one.trap] = said_of(one, weight, evidence)
+                    whole = whole or shares[one.trap].whole
         if whole:
             break
     for flag, words in clues.items():
-        found[flag] = replace(found[flag], evidence=seen_in(words))
+        found[flag] = replace(found[flag], evidence=seen_in(words), whole=found[flag].weight >= SHOWN)
     best: dict[str, Said] = {}
     for said in shares.values():
         if said.trap.flag not in best or said.weight > best[said.trap.flag].weight:
@@ -193,6 +195,12 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
         if clue is None or said.weight > clue.weight or said.weight >= LIKE:
             found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
     return found
+
+
+def said_of(one: Guess, weight: float, evidence: str) -> Said:
+    """A guess that gives a share of the failing cases."""
+    whole = weight > ENOUGH and not one.invented
+    return Said(one.trap, one.sure * weight, one, evidence, not one.invented, whole)
 
 
 def seen_in(words: dict[str, list[str]]) -> str:
@@ -316,5 +324,5 @@ def best_guess(flag: str, answer: Answer, bad: list[Answer], good: list[Answer])
     for one in (one for one in some if (answer.fits(one) or 0) > 0):
         weight, evidence = share(one, bad, good)
         if best is None or one.sure * weight > best.weight:
-            best = Said(one.trap, one.sure * weight, one, evidence, not one.invented)
+            best = said_of(one, weight, evidence)
     return best

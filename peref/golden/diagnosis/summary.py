@@ -22,14 +22,13 @@ from peref.golden.spec.files import Tensor
 # encodings that are summed up, and failures of one tensor that are looked into by themselves: it takes time
 SUMMED = 12
 ALONE = 20
-LEAST_CONFIRMED = 0.5  # the same for it to be more than a guess: half of the failing cases
 LEAST_WEIGHT = 0.3  # what must speak for a trap of a whole encoding
 
 
 @dataclass(frozen=True)
 class Probable:
-    """A trap, the encodings whose failures speak for it, and whether something shows or
-    gives what came.
+    """A trap, the encodings whose failures speak for it, and whether it is more than a guess: it shows or
+    gives what came in all that failed.
     """
 
     trap: Trap
@@ -75,7 +74,7 @@ class Summary:
             Probable(
                 replace(some[0][1].trap, evidence=some[0][1].evidence),
                 tuple(name for name, _ in some),
-                all(one.confirmed and one.weight >= LEAST_CONFIRMED for _, one in some),
+                all(one.whole for _, one in some),
             )
             for some in order
         ]
