@@ -172,7 +172,8 @@ def rotation(case, a, o, facts):
     sizes = {
         "hidden_size": facts["H"] * facts["D"],
         "num_attention_heads": facts["H"],
-        "max_position_embeddings": facts["L"],
+        # of "dynamic" it is the length trained for
+        "max_position_embeddings": (given["rope_type"] == "dynamic" and o.get("original")) or facts["L"],
     }
     if part:
         given |= {"partial_rotary_factor": facts["R"] / facts["D"]}
@@ -262,6 +263,8 @@ def sinusoidal(case, a, o, facts):
 
 
 def none(case, a, o, facts):
+    if o or "cycle" in facts:
+        return None  # settings of a layer, which whole models have and this function has not
     return attention(case, a, a["q"], a["k"])
 
 
