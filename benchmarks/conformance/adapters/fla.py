@@ -62,6 +62,8 @@ def forgetting(case, a, o, facts):
 def path(case, a, o, facts):
     if o["gate"] == "forget" and case["id"] != "path.attn/gate":
         return None  # its gate is divided with the logits; where a case leaves that open it is asked
+    if facts["window"] is not None:
+        return None
     x, G = a["x"], facts["G"]
     maps = ["param.w.weight"] if "param.w.weight" in a else ["param.down.weight", "param.up.weight"]
     low = x
