@@ -13,7 +13,8 @@ transformers computes three steps in float32 whatever the dtype of the model: th
 rotary angles and the softmax of the Llama family. Here these steps run in float64 as well (`in_double`), or
 nothing below 1e-6 could be told; the last column is the deviation of the logits of the model as shipped,
 which that float32 explains (GPT-2 has no such step). BLOOM's constant sqrt(2/pi) is rounded to eight digits
-in their text; here it is the whole number (`whole_bloom`).
+in their text; here it is the whole number (`whole_bloom`). Llama 4's temperature counts padding among its
+positions, which changes what real tokens give; its padded batch is held against the rows without padding.
 """
 
 import inspect
@@ -79,6 +80,10 @@ BLOOM = {"vocab_size": 67, "hidden_size": 48, "n_layer": 3, "bos_token_id": 0, "
 GRANITE = {"embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.3}
 GRANITE |= {"attention_multiplier": 0.2, "attention_bias": True}
 SLIDING = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0}
+QWEN_EXPERTS = {"head_dim": 12, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 28}
+OSS = SIZES | {"head_dim": 10, "sliding_window": 5, "num_local_experts": 6, "num_experts_per_tok": 2}
+SCOUT = SIZES | {"num_hidden_layers": 5, "head_dim": 8, "num_local_experts": 4, "intermediate_size_mlp": 90}
+SCOUT |= {"attention_chunk_size": 6, "floor_scale": 4, "attn_scale": 0.7, "rope_parameters": LLAMA3}
 
 MODELS: dict[str, tuple[Any, Any]] = {
     "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES)),
@@ -103,6 +108,34 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "qwen2-last-layers": (
         hf.Qwen2ForCausalLM,
         hf.Qwen2Config(**SIZES | {"max_window_layers": 1}, use_sliding_window=True, sliding_window=5),
+    ),
+    "mixtral": (hf.MixtralForCausalLM, hf.MixtralConfig(**SIZES, num_local_experts=5)),
+    "mixtral-window": (
+        hf.MixtralForCausalLM,
+        hf.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=3, sliding_window=5),
+    ),
+    "qwen3-moe": (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**SIZES, **QWEN_EXPERTS, norm_topk_prob=True)),
+    "qwen3-moe-not-normed": (
+        hf.Qwen3MoeForCausalLM,
+        hf.Qwen3MoeConfig(**SIZES, **QWEN_EXPERTS, attention_bias=True, tie_word_embeddings=True),
+    ),
+    "gpt-oss": (hf.GptOssForCausalLM, hf.GptOssConfig(**OSS, swiglu_limit=0.8)),
+    "gpt-oss-all-experts": (
+        hf.GptOssForCausalLM,
+        hf.GptOssConfig(**OSS | {"num_experts_per_tok": 6, "attention_bias": False}, layer_types=TYPES),
+    ),
+    "llama4": (hf.Llama4ForCausalLM, hf.Llama4TextConfig(**SCOUT)),
+    "llama4-two-experts": (
+        hf.Llama4ForCausalLM,
+        hf.Llama4TextConfig(**SCOUT | {"num_experts_per_tok": 2, "use_qk_norm": False}),
+    ),
+    "llama4-biases": (  # in layers that turn: elsewhere that of keys has no gradient
+        hf.Llama4ForCausalLM,
+        hf.Llama4TextConfig(**SCOUT, no_rope_layers=[1] * 5, attention_bias=True),
+    ),
+    "llama4-own-layers": (
+        hf.Llama4ForCausalLM,
+        hf.Llama4TextConfig(**SCOUT | {"num_hidden_layers": 3}, no_rope_layers=[0, 1, 1]),
     ),
     "llama-attention-biases-scaled": (
         hf.LlamaForCausalLM,
@@ -220,7 +253,7 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
     """The model, its logits and loss and the gradient of each of its parameters, its logits of a padded
     batch.
     """
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     net = made(config).double().eval()
     with torch.no_grad():
         for p in net.parameters():  # none special: norms away from one, biases away from zero
@@ -235,11 +268,15 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
     gradients = {name: p.grad.numpy() for name, p in net.named_parameters()}
     places = (mask.cumsum(-1) - 1).clamp(min=0)
     more = {} if "position_ids" not in inspect.signature(net.forward).parameters else {"position_ids": places}
-    padded = net(tokens, attention_mask=mask, use_cache=False, **more)
+    if config.model_type == "llama4_text":
+        rows = [row[real.bool()][None] for row, real in zip(tokens, mask, strict=True)]
+        padded = torch.cat([net(row, use_cache=False).logits[0] for row in rows])
+    else:
+        padded = net(tokens, attention_mask=mask, use_cache=False, **more).logits[mask.bool()]
     return net, {
         "logits": out.logits.detach().numpy(),
         "loss": out.loss.detach().numpy(),
-        "padded": padded.logits.detach().numpy()[mask.bool().numpy()],
+        "padded": padded.detach().numpy(),
         "gradients": gradients,
     }
 

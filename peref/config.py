@@ -65,6 +65,7 @@ class Config:
                 of some of them: as biases unless said; head_bias: on the head, router_bias: on the router
     qk_norm     RMSNorm over each head of q and k, before they turn; qk_norm_over="width": over all their
                 heads at once
+    unit_heads  where q and k turn, each head of them is divided by its root mean square first (Llama 4)
     embed_factor, residual_factor, logit_factor
                 what the embedding, all that is added to the stream, and the logits are multiplied with
     embed_norm  a norm of what enters the first layer
@@ -108,6 +109,7 @@ class Config:
     head_bias: bool = False
     qk_norm: bool = False
     qk_norm_over: Literal["head", "width"] = "head"
+    unit_heads: bool = False
     embed_factor: float = 1.0
     embed_norm: bool = False
     residual_factor: float = 1.0
@@ -216,7 +218,7 @@ class Config:
         """What is other than in most models, of the settings that no option of a command is for."""
         named = {"norm_place", "norm_from_one", "residual", "head_bias", "qk_norm_over", "embed_factor"}
         named |= {"embed_norm", "residual_factor", "logit_factor", "logit_softcap", "activation_limit"}
-        named |= {"experts", *OF_EXPERTS}
+        named |= {"experts", *OF_EXPERTS, "unit_heads"}
         usual = {f.name: f.default for f in fields(self) if f.name in named}
         usual |= dict.fromkeys(("o_bias", "ff_bias", "norm_bias"), self.biases)
         return {
@@ -243,6 +245,8 @@ class Config:
         if not rotates and (self.R is not None or self.layout != "half"):
             what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
+        if self.unit_heads and not rotates:
+            raise Misuse(f"unit_heads is True, but {self.named} turns nothing; leave it unset")
         if rotates:
             self._fill("R", self.D if self.R is None else self.R)
             for R in (self.R, *(given["rotary_dim"] for _, given in self.pe if "rotary_dim" in given)):

@@ -90,7 +90,15 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
 
 def is_usual(cfg: Config) -> bool:
     """Whether a layer is one that Backend.token computes."""
-    usual = ("norm_place", "norm_from_one", "residual", "qk_norm_over", "residual_factor", "experts")
+    usual = (
+        "norm_place",
+        "norm_from_one",
+        "residual",
+        "qk_norm_over",
+        "residual_factor",
+        "experts",
+        "unit_heads",
+    )
     return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)
 
 
@@ -175,6 +183,8 @@ def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:
     k, v = split_heads(k, heads=cfg.G), split_heads(v, heads=cfg.G)  # [B,G,T,D]
     if cfg.qk_norm and not wide:
         q, k = norm(this, w, "qnorm", q, "rms"), norm(this, w, "knorm", k, "rms")
+    if cfg.unit_heads and cfg.encoding(layer).rotate:
+        q, k = (this.be.rms_norm(a, None, eps=cfg.eps) for a in (q, k))
     return q, k, v
 
 

@@ -18,8 +18,10 @@ from peref.xp import namespace
 
 
 def decays(name: str, array: Any) -> bool:
-    """Weight decay acts on names that end in .weight with two axes or more and on nothing else."""
-    return name.endswith(".weight") and array.ndim >= 2
+    """Weight decay acts on names that end in .weight with two axes, three of experts, and on nothing
+    else.
+    """
+    return name.endswith(".weight") and array.ndim == (3 if ".experts." in name else 2)
 
 
 def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):

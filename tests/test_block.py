@@ -64,7 +64,7 @@ TOKENS, TARGETS = np.array([[3, 1, 5, 2], [0, 4, 4, 1]]), np.array([[1, 5, 2, -1
 
 
 def config(**given):
-    return shaped("llama", pe=(("learned", {}),), **SIZES | given)
+    return shaped("llama", **{"pe": (("learned", {}),)} | SIZES | given)
 
 
 def weights(cfg, dtype=np.float64):
@@ -334,6 +334,38 @@ def test_one_expert_of_one_is_a_feed_forward():
     w, chosen = ROUTED(np.array([[800.0, -800.0, 799.0]]), k=2, kind="softmax", normed=True)
     assert chosen.tolist() == [[0, 2]]
     same(w, np.array([[1 / (1 + np.exp(-1)), 1 / (1 + np.e)]]), 1e-15)
+
+
+def test_heads_are_divided_by_their_root_where_they_turn():
+    """As by a norm of q and k whose weights are 1, in the layer that turns and not in the other; token by
+    token and by numba the same.
+    """
+    cycle = {"pe": (("rope", {}), ("none", {})), "D": 4}
+    cfg, normed_twice, never = (
+        config(**cycle, **more) for more in ({"unit_heads": True}, {"qk_norm": True}, {})
+    )
+    p = weights(cfg)
+    ones = {f"{n}.{role}norm.weight": np.ones(4) for n in range(2) for role in "qk"}
+    one_layer = lambda cfg: replace(cfg, layers=1, pe=cfg.pe[:1])
+    own = {n: a for n, a in p.items() if not n.startswith("1.")}
+    first = {n: a for n, a in ones.items() if n.startswith("0.")}
+    want = model.logits(one_layer(normed_twice), own | first, TOKENS)
+    same(model.logits(one_layer(cfg), own, TOKENS), want, 1e-15)
+    whole = model.logits(cfg, p, TOKENS)
+    for other, q in ((normed_twice, p | ones), (never, p)):
+        assert apart(model.logits(other, q, TOKENS), whole, 1e-4)
+    cache, rows = model.cache(cfg, 4), []
+    for t in range(4):
+        row, cache = model.decode(cfg, p, TOKENS[:, t : t + 1], cache)
+        rows.append(row)
+    same(np.concatenate(rows, 1), whole, 1e-13)
+    numba, single = backends.get("numba", threads=1), {n: a.astype(np.float32) for n, a in p.items()}
+    same(model.logits(cfg, single, TOKENS, be=numba).astype(np.float64), whole, 2e-5)
+    first, cache = model.decode(cfg, single, TOKENS[:1, :1], model.cache(cfg, 4), be=numba)
+    second, _ = model.decode(cfg, single, TOKENS[:1, 1:2], cache, be=numba)
+    same(np.concatenate([first, second], 1).astype(np.float64), whole[:1, :2], 2e-5)
+    with pytest.raises(Misuse, match="unit_heads is True, but none turns nothing; leave it unset"):
+        config(pe=(("none", {}),), unit_heads=True)
 
 
 def test_cuda_refuses_experts():

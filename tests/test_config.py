@@ -224,6 +224,7 @@ def test_fields_have_their_kind(field, wrong, expected):
         "router_bias",
         "router_scales",
         "shared_expert",
+        "unit_heads",
         "biases",
         "head_bias",
         "qk_norm",
@@ -437,6 +438,7 @@ EVERYTHING |= {
     "router_bias": True,
     "router_scales": "input",
     "shared_expert": True,
+    "unit_heads": True,
 }
 
 

@@ -44,6 +44,9 @@ BIASED = {"qkv_bias": True, "o_bias": True, "ff_bias": True}
 WITH = lambda window: ("rope", {**ROPE[1], "window": window})
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
 GEMMA = RMS | {"activation": "geglu", "norm_place": "both", "norm_from_one": True, "embed_factor": 24**0.5}
+EIGHT = {"num_local_experts": 8, "num_experts_per_tok": 3}
+CHOSEN = {"experts": 8, "experts_chosen": 3, "router": "softmax", "router_normed": True, "tied": False}
+ROPE6 = ("rope", {"base": 1e6})
 
 # model_type and what its file says -> fields of Config, and its cycle with the settings of layers
 READ = {
@@ -82,6 +85,29 @@ READ = {
         | {"attention_multiplier": 0.1},
         RMS | {"embed_factor": 3.0, "logit_factor": 0.125, "residual_factor": 0.5},
         [("rope", {**ROPE[1], "scale": 0.1})],
+    ),
+    "mixtral": (GROUPED | EIGHT, RMS | {"eps": 1e-5} | CHOSEN, [ROPE6]),
+    "qwen3_moe": (
+        GROUPED | {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 12, "head_dim": 6},
+        RMS | CHOSEN | {"router_normed": False, "F": 12, "qk_norm": True},
+        [ROPE],
+    ),
+    "gpt_oss": (
+        GROUPED | EIGHT | {"sliding_window": 3, "rope_scaling": YARN, "head_dim": 4, "swiglu_limit": 5.0},
+        RMS
+        | CHOSEN
+        | BIASED
+        | {"activation": "swiglu_clamped", "activation_limit": 5.0, "router_bias": True, "eps": 1e-5},
+        [("yarn", {"sinks": True, "window": 3}), ("yarn", {"sinks": True, "factor": 4.0})],
+    ),
+    "llama4_text": (
+        GROUPED | EIGHT | {"attention_chunk_size": 3, "floor_scale": 4, "attn_scale": 0.2, "head_dim": 4},
+        RMS
+        | CHOSEN
+        | {"router": "sigmoid", "router_normed": False, "router_scales": "input", "shared_expert": True}
+        | {"unit_heads": True, "layout": "interleaved", "eps": 1e-5},
+        [("rope", {"base": 5e5, "chunk": 3})] * 3
+        + [("none", {"temperature": "llama4", "temperature_slope": 0.2, "temperature_length": 4})],
     ),
     "cohere": (
         GROUPED,
@@ -153,6 +179,7 @@ def test_what_a_config_means(kind):
     assert {name: getattr(cfg, name) for name in fields} == fields
     assert [name for name, _ in cfg.pe] == [name for name, _ in cycle]
     settings = {"window", "scale", "softcap", "temperature", "temperature_slope", "temperature_length"}
+    settings |= {"sinks", "chunk"}
     for (_, found), (name, wanted) in zip(cfg.pe, cycle, strict=True):
         assert {key: found[key] for key in wanted} == wanted, name
         assert found.keys() & settings == wanted.keys() & settings, name
@@ -201,6 +228,29 @@ def test_where_queries_keys_and_values_are_one():
     same(theirs["model.layers.2.mlp.gate_up_proj.weight"][:40], p["2.gate.weight"], 0)
 
 
+def test_where_an_expert_has_its_gate():
+    """Above the other half in Mixtral, in columns before it in Llama 4, in every second column in gpt-oss."""
+    for kind, name, gate in (
+        ("mixtral", "mlp.experts.gate_up_proj", lambda a: a[:, :40]),
+        ("llama4_text", "feed_forward.experts.gate_up_proj", lambda a: a[..., :40].swapaxes(1, 2)),
+        ("gpt_oss", "mlp.experts.gate_up_proj", lambda a: a[..., ::2].swapaxes(1, 2)),
+    ):
+        cfg, p = arrays_of(kind)
+        theirs = unload(p, cfg, names_of(public(kind)))
+        same(gate(theirs[f"model.layers.1.{name}"]), p["1.experts.gate.weight"], 0)
+    same(theirs["model.layers.1.mlp.experts.gate_up_proj_bias"][:, 1::2], p["1.experts.up.bias"], 0)
+    same(theirs["model.layers.1.mlp.experts.down_proj"].swapaxes(1, 2), p["1.experts.down.weight"], 0)
+
+
+def test_gpt_oss_without_a_rotation_has_that_of_its_class():
+    """YaRN with a factor of 32; one that is said replaces all of it."""
+    plain = {key: x for key, x in public("gpt_oss").items() if key != "rope_scaling"}
+    (name, given), *_ = config_of(plain).pe
+    assert (name, given["factor"], given["original"], given["base"]) == ("yarn", 32.0, 4096, 150000.0)
+    (name, given), *_ = config_of(public("gpt_oss")).pe
+    assert (name, given["factor"], given["original"], given["base"]) == ("yarn", 4.0, 16, 1e6)
+
+
 def test_names_of_norms_go_by_where_they_are():
     """post_attention_layernorm is before the feed-forward in a Llama, behind attention in Gemma and OLMo."""
     named = "model.layers.0.post_attention_layernorm.weight"
@@ -237,6 +287,14 @@ def test_older_names_and_buffers():
         ("mpt", {"attn_config": {"clip_qkv": 6.0}}, r"attn_config.clip_qkv is 6.0; only None"),
         ("mpt", {"logit_scale": 2.0}, "logit_scale is 2.0"),
         ("smollm3", {"use_sliding_window": True, "sliding_window": 3}, "there are no layer_types; say which"),
+        ("mixtral", {"output_router_logits": True}, "output_router_logits is True; only False and None"),
+        ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2; only 1 can be expressed"),
+        ("qwen3_moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\]; only None and \[\]"),
+        ("gpt_oss", {"swiglu_alpha": 1.5}, "swiglu_alpha is 1.5; only 1.702 can be expressed"),
+        ("llama4_text", {"interleave_moe_layer_step": 2}, "interleave_moe_layer_step is 2; only experts in"),
+        ("llama4_text", {"moe_layers": [1, 3]}, r"moe_layers is \[1, 3\]; only experts in every layer"),
+        ("llama4_text", {"layer_types": ["full_attention"] * 5}, "only chunks in the layers that turn can"),
+        ("llama4_text", {"rope_scaling": YARN}, "use_qk_norm is True and rope_type 'yarn'; only rotations"),
         (
             "granite",
             {"num_local_experts": 4},
@@ -262,12 +320,12 @@ REAL = {
     "glm-4-9b": "a table of the names",
     "gpt-j-6b": "rope",
     "gpt-neox-20b": "rope",
-    "gpt-oss-20b": "a mixture of experts",
+    "gpt-oss-20b": "yarn,yarn",
     "internlm2.5-7b": "a table of the names",
     "kimi-k2": "latent attention",
     "llama-3.1-8b": "llama3",
     "llama-3.2-1b": "llama3",
-    "llama-4-scout": "a mixture of experts",
+    "llama-4-scout": "llama3,llama3,llama3,none",
     "mistral-7b-v0.3": "rope",
     "modernbert-base": "training of an encoder",
     "olmo-3-7b-instruct": "rope,rope,rope,yarn",
@@ -339,12 +397,9 @@ def test_the_line_to_train_with_is_true(shown, kind):
 
 
 def test_what_the_line_leaves_out_is_said(shown):
-    """A model with experts: the rotations are read, and what is not in the line is named."""
-    said, data = shown(json.loads((CONFIGS / "gpt-oss-20b.json").read_text()))
-    assert (
-        "a mixture of experts; there are sinks in every layer and a window in every second"
-        in data["left_out"]
-    )
+    """A model with latent attention: the rotations are read, and what is not in the line is named."""
+    said, data = shown(json.loads((CONFIGS / "deepseek-v3.json").read_text()))
+    assert "what is missing here for it: latent attention" in data["left_out"]
     assert "left out" in said
     _, data = shown({**GPT, "model_type": "gpt2"})
     assert (data["rotations"], "--pe learned" in data["train"]) == ([], True)

@@ -106,6 +106,8 @@ def test_what_decays():
     """Linear maps decay: names in .weight with two axes. Norms, biases and the encodings' tables do not."""
     assert decays("0.q.weight", np.ones((2, 3)))
     assert decays("embed.weight", np.ones((2, 3)))
+    assert decays("0.experts.up.weight", np.ones((4, 2, 3)))
+    assert not decays("0.experts.up.bias", np.ones((4, 2)))
     assert not decays("0.norm1.weight", np.ones(3))
     assert not decays("0.q.bias", np.ones(3))
     assert not decays("pe.0.table", np.ones((2, 3)))

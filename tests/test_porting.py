@@ -388,7 +388,7 @@ def test_windows():
     [
         ({"model_type": "lama"}, "model_type is 'lama'; did you mean 'llama'[?] expected one of"),
         ({"model_type": "mamba"}, "model_type is 'mamba'; what is missing here for it: a table of the names"),
-        ({"model_type": "mixtral"}, "'mixtral'; what is missing here for it: a mixture of experts"),
+        ({"model_type": "olmoe"}, "'olmoe'; what is missing here for it: a mixture of experts"),
         ({"model_type": "mamba3"}, "model_type is 'mamba3'; expected one of: llama, mistral"),
         ({"model_type": "gemma2"}, "the config has no vocab_size, hidden_size, num_hidden_layers and 3 more"),
         (LLAMA | {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),

@@ -199,6 +199,17 @@ class KeysTwice(Decoder):
         return super().joined(name, x, axis)
 
 
+class KeysOfTraining(Decoder):
+    """Queries have the frequencies of the length there is, keys those of the length trained for."""
+
+    def turned(self, x, i, which):
+        now, self.n = self.n, max(self.stop - self.first_of_text, self.case.L) if which == 0 else self.case.L
+        try:
+            return super().turned(x, i, which)
+        finally:
+            self.n = now
+
+
 class NoBias(Decoder):
     def bias(self, i, j):
         return 0 * super().bias(i, j) if self.cached else super().bias(i, j)
@@ -273,6 +284,9 @@ def test_the_right_decoder_is_never_accused(book, encoding):
         *((name, *bug) for name in BIAS for bug in ANY_HOOK + OF_BIASES),
         *((name, NoBias, of_no_bias(name)) for name in BIAS),
         *((name, QueriesLate, "bias.off_by_one") for name in BIAS if name != "alibi"),
+        *((name, Late, "position.off_by_one") for name in BIAS if name != "alibi"),
+        ("dynamic_ntk", KeysOfTraining, "rope.ntk.cache_mixed_bases"),
+        ("longrope", KeysOfTraining, "rope.longrope.cache_mixed"),
     ],
 )
 def test_a_wrong_decoder(book, encoding, program, flag):

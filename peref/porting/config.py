@@ -33,6 +33,7 @@ BESIDE = """
     num_return_sequences temperature top_k top_p typical_p repetition_penalty length_penalty hidden_dropout
     classifier_dropout slow_but_exact init_device emb_pdrop cache_implementation masked_softmax_fusion
     bias_dropout_fusion offset_alibi n_embed skip_bias_add skip_bias_add_qkv attention_softmax_in_fp32
+    router_aux_loss_coef router_jitter_noise for_llm_compressor
 """
 
 
@@ -54,6 +55,8 @@ def config_of(public: Mapping[str, Any]) -> Config:
                 "it changes nothing that is computed"
             )
     given = keys | dict(public)
+    if public.get("rope_scaling"):  # which replaces the rotation of the class
+        given["rope_parameters"] = public.get("rope_parameters")
     if missing := [
         key for key, value in given.items() if value is ... or (keys.get(key) is ... and value is None)
     ]:
@@ -116,12 +119,15 @@ def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int
     """
     windows = windows_of(given, layers)
     alike = len(set(windows)) == 1
-    settings = {name: x for name, x in picked_fields(family.layers, given).items() if x is not None}
+    said = lambda wanted: {name: x for name, x in picked_fields(wanted, given).items() if x is not None}
+    settings = said(family.layers)
     if family.positions:
         (name, options), R, layout = family.positions(given), None, None
         order = [(name, options | settings)] * layers
     else:
-        order, R, D, layout = rotations_of(given, layers, settings)
+        order, R, D, layout = rotations_of(
+            given, layers, settings | said(family.turning), settings | said(family.still)
+        )
         if D != R and not family.partial:
             raise Misuse(
                 f"partial_rotary_factor leaves {R} of {D} channels; the class of a {given['model_type']} "
@@ -135,8 +141,11 @@ def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int
     return tuple(found[:period]), R, layout, windows[0] if alike else None
 
 
-def rotations_of(given: Theirs, layers: int, settings: dict[str, Any]) -> tuple[list[Any], int, int, Any]:
-    """How q and k of each layer turn, as huggingface reads it. Raises Misuse where two keys disagree, or one
+def rotations_of(
+    given: Theirs, layers: int, turning: dict[str, Any], still: dict[str, Any]
+) -> tuple[list[Any], int, int, Any]:
+    """How q and k of each layer turn, as huggingface reads it, with the settings of those that turn and of
+    those that do not. Raises Misuse where two keys disagree, or one
     is not understood.
     """
     found = huggingface.read({key: value for key, value in given.items() if value is not ...})
@@ -154,12 +163,12 @@ def rotations_of(given: Theirs, layers: int, settings: dict[str, Any]) -> tuple[
     shapes = {(r.cfg.R, r.cfg.D, r.cfg.layout) for r in found.rotations}
     if len(shapes) > 1:
         raise Misuse(f"layers turn {sorted(shapes)} channels; one width for all of them can be expressed")
-    order: list[Any] = [("none", settings)] * layers
+    order: list[Any] = [("none", still)] * layers
     for r in found.rotations:
         for n in r.which or (() if several else range(layers)):
-            order[n] = (r.name, r.options | settings)
+            order[n] = (r.name, r.options | turning)
     for n in found.still:
-        order[n] = ("none", settings)
+        order[n] = ("none", still)
     return order, *shapes.pop()
 
 
@@ -168,6 +177,8 @@ def windows_of(given: Theirs, layers: int) -> list[int | None]:
     Raises Misuse for types of layers that do not go with it.
     """
     width, types = given.get("sliding_window"), given.get("layer_types")
+    if "attention_chunk_size" in given:  # types of layers tell chunks apart
+        types = None
     if not given.get("use_sliding_window", True):
         width = None
     every = given.get("sliding_window_pattern") or PATTERN.get(given["model_type"])

@@ -5,7 +5,8 @@ A family is a table of names and a dict of settings. Theirs on the left of a tab
 beside it, in the package's letters: N is the layer, Q and K are as wide as a norm of q and of k. A row is
 there where the model has ours, and one for a bias where that has one; "if:" says of two rows for one of ours
 which (tensors.CASES), "turned": theirs is [in,out]. Several of ours with a comma between are one of theirs,
-one behind the other, or with "grouped" for each key-value head its queries, its key and its value.
+one behind the other, with "grouped" for each key-value head its queries, its key and its value, with
+"alternate" row by row, and turned. E is the number of experts, whom theirs and ours have along one axis.
 
 Not here: who reads a table (tensors), who reads a config (config).
 """
@@ -14,9 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from peref.errors import Misuse
 from peref.huggingface.facts import every_word
 
-Kind = Literal["llama", "phi3", "phi", "gpt_neox", "gptj", "gpt2", "falcon", "bloom", "mpt"]
+Kind = Literal[
+    "llama", "gpt_oss", "llama4", "phi3", "phi", "gpt_neox", "gptj", "gpt2", "falcon", "bloom", "mpt"
+]
 
 PUBLIC_NAMES: dict[str, str] = {
     "llama": """
@@ -35,6 +39,41 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.mlp.gate_proj.weight               N.gate.weight    [F,C]
     model.layers.N.mlp.up_proj.weight                 N.up.weight      [F,C]
     model.layers.N.mlp.down_proj.weight               N.down.weight    [C,F]
+    model.layers.N.mlp.gate.weight                    N.router.weight  [E,C]
+    model.layers.N.mlp.experts.gate_up_proj           N.experts.gate.weight,N.experts.up.weight  [E,F+F,C]
+    model.layers.N.mlp.experts.down_proj              N.experts.down.weight  [E,C,F]
+    model.norm.weight                                 norm.weight      [C]
+    lm_head.weight                                    head.weight      [V,C]
+    """,
+    "gpt_oss": """
+    model.embed_tokens.weight                         embed.weight     [V,C]
+    model.layers.N.input_layernorm.weight             N.norm1.weight   [C]
+    model.layers.N.self_attn.q_proj.weight            N.q.weight       [HD,C]
+    model.layers.N.self_attn.k_proj.weight            N.k.weight       [GD,C]
+    model.layers.N.self_attn.v_proj.weight            N.v.weight       [GD,C]
+    model.layers.N.self_attn.o_proj.weight            N.o.weight       [C,HD]
+    model.layers.N.self_attn.sinks                    N.sinks          [H]
+    model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]
+    model.layers.N.mlp.router.weight                  N.router.weight  [E,C]
+   model.layers.N.mlp.experts.gate_up_proj N.experts.gate.weight,N.experts.up.weight [E,F+F,C] alternate
+    model.layers.N.mlp.experts.down_proj              N.experts.down.weight  [E,C,F]  turned
+    model.norm.weight                                 norm.weight      [C]
+    lm_head.weight                                    head.weight      [V,C]
+    """,
+    "llama4": """
+    model.embed_tokens.weight                         embed.weight     [V,C]
+    model.layers.N.input_layernorm.weight             N.norm1.weight   [C]
+    model.layers.N.self_attn.q_proj.weight            N.q.weight       [HD,C]
+    model.layers.N.self_attn.k_proj.weight            N.k.weight       [GD,C]
+    model.layers.N.self_attn.v_proj.weight            N.v.weight       [GD,C]
+    model.layers.N.self_attn.o_proj.weight            N.o.weight       [C,HD]
+    model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]
+    model.layers.N.feed_forward.router.weight         N.router.weight  [E,C]
+   model.layers.N.feed_forward.experts.gate_up_proj N.experts.gate.weight,N.experts.up.weight [E,F+F,C] turned
+    model.layers.N.feed_forward.experts.down_proj     N.experts.down.weight  [E,C,F]  turned
+    model.layers.N.feed_forward.shared_expert.gate_proj.weight  N.shared.gate.weight  [F,C]
+    model.layers.N.feed_forward.shared_expert.up_proj.weight    N.shared.up.weight    [F,C]
+    model.layers.N.feed_forward.shared_expert.down_proj.weight  N.shared.down.weight  [C,F]
     model.norm.weight                                 norm.weight      [C]
     lm_head.weight                                    head.weight      [V,C]
     """,
@@ -154,6 +193,7 @@ class Family:
     fields    fields of Config, each under the key of theirs, or as a function of all of theirs
     settings  fields of Config that the class decides
     layers    settings of layers, likewise as fields
+    turning, still  of the layers that turn alone, and of the others
     activations  what the names of theirs mean here, and the key
     only      keys that must have one of these values
     partial   whether a part of a head may turn
@@ -165,6 +205,8 @@ class Family:
     fields: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)
     layers: dict[str, Any] = field(default_factory=dict)
+    turning: dict[str, Any] = field(default_factory=dict)
+    still: dict[str, Any] = field(default_factory=dict)
     activations: tuple[str, dict[str, str]] = ("hidden_act", GATED)
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     partial: bool = False
@@ -227,6 +269,43 @@ GEMMA = LLAMA.but(
     only={"use_bidirectional_attention": (False, None)},
 )
 GEMMA3 = GEMMA.but(keys={"rope_local_base_freq": None}, settings={"qk_norm": True})
+EXPERTS = LLAMA.but(
+    keys={"num_local_experts": ..., "num_experts_per_tok": ..., "output_router_logits": False},
+    fields={"experts": "num_local_experts", "experts_chosen": "num_experts_per_tok"},
+    only={"output_router_logits": (False, None)},  # adds to the loss
+)
+GPT_OSS = EXPERTS.but(
+    names="gpt_oss",
+    keys={"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}
+    | {"rms_norm_eps": 1e-5, "attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0}
+    | {"rope_parameters": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}}
+    | every_word("initial_context_length experts_per_token", None),
+    fields=ATTENTION_BIAS | {"activation_limit": "swiglu_limit"},
+    settings={"ff_bias": True, "router_bias": True},
+    layers={"sinks": lambda g: True},
+    activations=("hidden_act", {"silu": "swiglu_clamped"}),
+    only={"swiglu_alpha": (1.702,)},
+)
+GPT_OSS.keys["rope_parameters"] |= {"truncate": False, "original_max_position_embeddings": 4096}
+LLAMA4 = EXPERTS.but(
+    names="llama4",
+    keys={"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5, "attention_bias": False}
+    | {"num_local_experts": 16, "num_experts_per_tok": 1, "intermediate_size_mlp": None, "moe_layers": None}
+    | {"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None}
+    | {"no_rope_layer_interval": 4, "attention_chunk_size": 8192, "attn_temperature_tuning": True}
+    | {"floor_scale": 8192, "attn_scale": 0.1},
+    fields=ATTENTION_BIAS
+    | {"experts": lambda g: experts_everywhere(g), "unit_heads": lambda g: unit_heads_of(g)},
+    settings={"router": "sigmoid", "router_normed": False, "router_scales": "input", "shared_expert": True},
+    turning={
+        "chunk": lambda g: chunk_of(g),
+    },
+    still={
+        "temperature": lambda g: "llama4" if g["attn_temperature_tuning"] else None,
+        "temperature_slope": lambda g: g["attn_scale"] if g["attn_temperature_tuning"] else None,
+        "temperature_length": lambda g: g["floor_scale"] if g["attn_temperature_tuning"] else None,
+    },
+)
 COHERE = LLAMA.but(
     keys={"attention_bias": False, "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "use_qk_norm": False}
     | {"tie_word_embeddings": True},
@@ -345,6 +424,34 @@ def of_attention(given: Theirs) -> dict[str, Any]:
     return ATTENTION_OF_MPT | {k: v for k, v in (given["attn_config"] or {}).items() if k in ATTENTION_OF_MPT}
 
 
+def experts_everywhere(given: Theirs) -> int:
+    """Their number. Raises Misuse where some layers have none."""
+    layers, step = given["moe_layers"], given["interleave_moe_layer_step"]
+    if step != 1 if layers is None else layers != list(range(given["num_hidden_layers"])):
+        key = "interleave_moe_layer_step" if layers is None else "moe_layers"
+        raise Misuse(f"{key} is {given[key]}; only experts in every layer can be expressed")
+    return given["num_local_experts"]
+
+
+def chunk_of(given: Theirs) -> int | None:
+    """Of layers that turn. Raises Misuse where layer_types says something else."""
+    every, types = given["no_rope_layer_interval"], given["layer_types"]
+    turns = given["no_rope_layers"] or [(n + 1) % every for n in range(given["num_hidden_layers"])]
+    if types not in (None, ["chunked_attention" if on else "full_attention" for on in turns]):
+        raise Misuse(f"layer_types is {types}; only chunks in the layers that turn can be expressed")
+    return given["attention_chunk_size"]
+
+
+def unit_heads_of(given: Theirs) -> bool:
+    """Their norm stands behind the rotation, which is the same unless that has a gain: then Misuse."""
+    kind = scaling(given, "rope_type") or scaling(given, "type")
+    if given["use_qk_norm"] and kind in ("yarn", "longrope"):
+        raise Misuse(
+            f"use_qk_norm is True and rope_type {kind!r}; only rotations without a gain can be expressed"
+        )
+    return given["use_qk_norm"]
+
+
 FAMILIES: dict[str, Family] = {
     "llama": BIASED,
     "mistral": LLAMA.but(keys={"num_key_value_heads": 8, "sliding_window": 4096}),
@@ -362,6 +469,28 @@ FAMILIES: dict[str, Family] = {
     "qwen3": QWEN.but(
         keys={"head_dim": 128, "attention_bias": False}, settings={"qk_norm": True}, fields=ATTENTION_BIAS
     ),
+    "mixtral": EXPERTS.but(
+        keys={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
+        | {"num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "qwen3_moe": QWEN.but(
+        keys={"num_key_value_heads": 4, "attention_bias": False, "decoder_sparse_step": 1}
+        | {"moe_intermediate_size": 768, "num_experts_per_tok": 8, "num_experts": None}
+        | {"norm_topk_prob": False, "mlp_only_layers": None, "output_router_logits": False}
+        | {"num_local_experts": None},  # as transformers writes num_experts
+        fields=ATTENTION_BIAS
+        | {
+            "F": "moe_intermediate_size",
+            "experts": lambda g: g["num_experts"] or g["num_local_experts"] or 128,
+            "experts_chosen": "num_experts_per_tok",
+        }
+        | {"router_normed": "norm_topk_prob"},
+        settings={"qk_norm": True},
+        only={"decoder_sparse_step": (1,), "mlp_only_layers": (None, []), "use_sliding_window": (False,)}
+        | {"output_router_logits": (False, None)},
+    ),
+    "gpt_oss": GPT_OSS,
+    "llama4_text": LLAMA4,
     "olmo2": OLMO,
     "olmo3": OLMO.but(keys={"sliding_window": 4096}),
     "smollm3": BIASED.but(
@@ -402,17 +531,12 @@ FAMILIES: dict[str, Family] = {
     "mpt": MPT,
 }
 # what the rotations leave to a family
-READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta")
+READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta", "attn_temperature_tuning")
 
 # families whose config says something that no field here can, in words
 NOT_HERE = {
     **every_word("deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash minicpm3", "latent attention"),
-    **every_word("mixtral qwen2_moe qwen3_moe qwen3_next phimoe olmoe", "a mixture of experts"),
-    "gpt_oss": "a mixture of experts; there are sinks in every layer and a window in every second",
-    **every_word(
-        "llama4 llama4_text",
-        "a mixture of experts; layers that turn see chunks of tokens, the others have a temperature",
-    ),
+    **every_word("qwen2_moe qwen3_next phimoe olmoe", "a mixture of experts"),
     **every_word("gemma3n gemma3n_text gemma4 gemma4_text", "inputs of its own for each layer"),
     **every_word("qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text", "pictures among the tokens"),
     **every_word("modernbert bert roberta", "training of an encoder by masked tokens"),

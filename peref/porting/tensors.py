@@ -19,6 +19,7 @@ BUFFER = (
 )
 NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without saying it
     **{"llama": {"gated": True}, "phi3": {"gated": True, "norm": "rms", "biases": False}},
+    **{kind: {"gated": True, "norm": "rms", "qk_norm": False} for kind in ("gpt_oss", "llama4")},
     **{"phi": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
     **{"gpt_neox": {"norm": "layer", "gated": False, "norm_place": "before", "qk_norm": False}},
     **{"gptj": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
@@ -57,34 +58,40 @@ CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
 
 class Row(NamedTuple):
     """One tensor of theirs: its name, those of ours that it holds with their shapes, whether it is turned,
-    and for how many groups of heads they stand one behind the other.
+    for how many groups of rows they stand one behind the other, and how many experts have such a tensor.
     """
 
     theirs: str
     ours: dict[str, tuple[int, ...]]
     turned: bool
     groups: int
+    experts: tuple[int, ...]  # (E,), or () where there is one
+
+    def straight(self) -> tuple[int, ...]:
+        """The shape of theirs before it is turned."""
+        shapes, axis = list(self.ours.values()), len(self.experts)
+        return (*self.experts, sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
 
     @property
     def public_shape(self) -> tuple[int, ...]:
-        shapes = list(self.ours.values())
-        whole = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        return whole[::-1] if self.turned else whole
+        *each, rows, columns = self.straight() if self.turned else (*self.straight(), 0)
+        return (*each, columns, rows) if self.turned else (*each, rows)
 
     def joined(self, params: Mapping[str, Any]) -> Any:
         """Theirs of ours."""
-        pieces = [params[name].reshape(self.groups, -1, *shape[1:]) for name, shape in self.ours.items()]
-        whole = namespace(*pieces).concatenate(pieces, 1)
-        whole = whole.reshape(-1, *whole.shape[2:])
-        return whole.T.copy() if self.turned else whole
+        tail = self.straight()[len(self.experts) + 1 :]
+        pieces = [params[name].reshape(*self.experts, self.groups, -1, *tail) for name in self.ours]
+        whole = namespace(*pieces).concatenate(pieces, len(self.experts) + 1).reshape(self.straight())
+        return whole.swapaxes(-1, -2).copy() if self.turned else whole
 
     def parted(self, whole: Any) -> Arrays:
         """Ours of theirs, each with memory of its own."""
-        whole, first, found = whole.T if self.turned else whole, 0, {}
-        whole = whole.reshape(self.groups, -1, *whole.shape[1:])
+        axis, first, found = len(self.experts), 0, {}
+        whole = whole.swapaxes(-1, -2) if self.turned else whole
+        whole = whole.reshape(*self.experts, self.groups, -1, *whole.shape[axis + 1 :])
         for name, shape in self.ours.items():
-            last = first + shape[0] // self.groups
-            found[name] = whole[:, first:last].reshape(shape).copy()
+            last = first + shape[axis] // self.groups
+            found[name] = whole[(slice(None),) * (axis + 1) + (slice(first, last),)].reshape(shape).copy()
             first = last
         return found
 
@@ -92,13 +99,18 @@ class Row(NamedTuple):
 def rows(cfg: Config, kind: str) -> Iterator[Row]:
     """Every tensor of a model of these names."""
     HD, GD, wide = cfg.H * cfg.D, (cfg.G or 0) * cfg.D, cfg.qk_norm_over == "width"
-    sizes = {letter: getattr(cfg, letter) for letter in "VCFDL"} | {"HD": HD, "GD": GD}
+    sizes = {letter: getattr(cfg, letter) for letter in "VCFDLH"} | {"E": cfg.experts} | {"HD": HD, "GD": GD}
     sizes |= {"Q": HD if wide else cfg.D, "K": GD if wide else cfg.D}
     have = drawn(cfg, lambda *purpose: Blank())
     for theirs, ours, letters, *rest in TABLES[kind]:
-        firsts, *others = letters.strip("[]").split(",")
-        shapes = [(sizes[n], *(sizes[o] for o in others)) for n in firsts.split("+")]
-        how = "turned" in rest, cfg.G if "grouped" in rest else 1
+        axes, turned = (
+            [axis.split("+") for axis in letters.strip("[]").split(",")],
+            {"turned", "alternate"} & {*rest},
+        )
+        many = max(map(len, axes))
+        shapes = [tuple(sizes[axis[n] if len(axis) > 1 else axis[0]] for axis in axes) for n in range(many)]
+        groups = cfg.G if "grouped" in rest else cfg.F if "alternate" in rest else 1
+        each_has = shapes[0][:1] if len(axes) == 3 else ()
         if not all(CASES[word](cfg) for word in rest if word in CASES):
             continue
         for layer in range(cfg.layers if ".N." in theirs else 1):
@@ -106,10 +118,11 @@ def rows(cfg: Config, kind: str) -> Iterator[Row]:
             each = [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")]
             biases = [f"{name.removesuffix('weight')}bias" for name in each]
             if have.keys() >= set(each):
-                yield Row(full, dict(zip(each, shapes, strict=True)), *how)
+                yield Row(full, dict(zip(each, shapes, strict=True)), bool(turned), groups, each_has)
             if have.keys() >= set(biases) and biases != each:
-                of = dict(zip(biases, [shape[:1] for shape in shapes], strict=True))
-                yield Row(f"{full.removesuffix('weight')}bias", of, *how)
+                of = dict(zip(biases, [shape[:-1] or shape for shape in shapes], strict=True))
+                named = f"{full.removesuffix('weight')}bias" if full.endswith("weight") else f"{full}_bias"
+                yield Row(named, of, False, groups, each_has)
 
 
 def kind_of(cfg: Config, kind: str | None) -> str:

@@ -1,6 +1,7 @@
 """Bugs in layers that stand where attention does."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from mutants.ways import (
     with_option,
     with_parameters,
 )
+from peref.encodings import files
 from peref.ops.norm import group_norm
 from peref.ops.shape import merge_heads
 from peref.ops.shift import lerp, previous
@@ -62,7 +64,28 @@ def forgetful(case, a):
     )
 
 
+def leaking(name):
+    """The recurrence is told of no documents."""
+
+    def run(case, a):
+        f = getattr(import_module(files()[case.encoding]), name)
+        return of(None, **{name: lambda *arrays, **more: f(*arrays[:-1], None, **more)})(case, a)
+
+    return run
+
+
 MUTANTS = [
+    *(
+        Mutant(
+            f"documents-leak-{name}",
+            "mask.documents",
+            "the state goes on from one document to the next",
+            with_names(name),
+            leaking(name),
+            held_out=True,
+        )
+        for name in ("retention", "wkv6", "wkv7", "selective_scan")
+    ),
     Mutant(
         "chunk-forgets",
         "mix.chunk",

@@ -21,6 +21,7 @@ from mutants.ways import (
     with_names,
     with_option,
 )
+from peref.hooks import rotation
 from peref.model import PLAIN
 from peref.ops.turn import join_pairs, turn
 
@@ -149,6 +150,15 @@ def frequencies(change):
     return run
 
 
+def k_turned_back(case, a):
+    """Twice as far back before, and then forward."""
+    if case.level == "table":
+        return None
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    phi = np.asarray(rotation(case.config.encoding(0), p, case.at.i, case.at.n)[0])
+    return expected(case, a | {"k": turn(a["k"], -2 * phi, None, layout=case.layout)})
+
+
 MUTANTS = [
     Mutant(
         "layout-other",
@@ -187,6 +197,15 @@ MUTANTS = [
         "you reflect in place of turning: one minus is missing",
         ALL,
         turning(forward(turn, lambda y, x, angle, gain: reflected(y, angle))),
+        held_out=True,
+    ),
+    Mutant("k-back", "rope.sign", "you turn k the other way, q is right", ALL, k_turned_back, held_out=True),
+    Mutant(
+        "turns-in-place-of-radians",
+        "rope.frequencies",
+        "your frequencies are multiplied by 2 pi",
+        ALL,
+        angles(lambda phi, i: 2 * np.pi * phi),
         held_out=True,
     ),
     Mutant("only-q", "rope.one_of_two", "you turn q and not k", ALL, only(1)),

@@ -89,7 +89,21 @@ LAWS = [
 FOX = ("forgetting",)
 
 
+def begun_anew(x):
+    """The sum of every three tokens by themselves."""
+    c, begins = x.cumsum(-1), np.arange(x.shape[-1]) // 3 * 3
+    return c - np.where(begins > 0, c[..., begins - 1], 0)
+
+
 MUTANTS = [
+    Mutant(
+        "fox-anew",
+        "forgetting.range",
+        "your sum of the gates begins anew every 3 tokens",
+        FOX,
+        patched("encodings.score.forgetting", prefix_sum=begun_anew),
+        held_out=True,
+    ),
     Mutant(
         "fox-shifted",
         "forgetting.range",

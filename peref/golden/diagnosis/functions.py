@@ -26,7 +26,7 @@ from peref.golden.diagnosis.engine import (
 from peref.golden.diagnosis.rotation import LOW
 from peref.golden.spec.cases import Case
 from peref.ops import activation, frequency
-from peref.ops.shape import merge_heads
+from peref.ops.shape import merge_heads, split_heads
 from peref.tape import Op
 
 ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
@@ -72,6 +72,7 @@ READ_AS: tuple[tuple[str, Change], ...] = (
     ("is 1 throughout", lambda x: 0 * x + 1),
     ("is read through softplus", lambda x: np.log1p(np.exp(x))),
     ("is read through a sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    ("counts exp(1/2) times", many_times(np.exp(0.5))),
     *((f"was {name}", low) for name, low in LOW),
 )
 
@@ -155,6 +156,24 @@ def affine(x: Any, w: Any = None, b: Any = None, *rest: Any, **more: Any) -> Any
     if isinstance(w, dict):
         return weighted(merge_heads(x), w["norm.weight"], w["norm.bias"])
     return x if w is None else weighted(x, w, b)
+
+
+def over_heads(f: Any) -> Any:
+    """A norm of heads side by side: of [B,H,T,D] as of one head [B,1,T,H D]."""
+
+    def call(x: Any, *rest: Any, **more: Any) -> Any:
+        heads = bare(x).shape[1]
+        flat = merge_heads(x)
+        y = f(split_heads(flat, heads=1), *rest, **more)
+        return y if bare(y).ndim == 3 else split_heads(merge_heads(y), heads=heads)
+
+    return call
+
+
+def anew_each(length: int, y: Any, *given: Any) -> Any:
+    """A sum along the last axis that begins anew at every so many places."""
+    begins = np.arange(y.shape[-1]) // length * length
+    return y - np.where(begins > 0, y[..., begins - 1], 0)
 
 
 def rolled(y: Any, step: int) -> Any:
@@ -278,6 +297,11 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
                 yield guess(flag, f"you have {words} where {name} belongs", with_parts(**{name: new}), 0.99)
         if "norm" in name:
             yield guess(flag, f"{name} is left out, but for its weights", with_parts(**{name: affine}))
+        if "norm" in name or name == "unit":
+            yield guess(flag, f"{name} is over all heads, not over each", with_parts(**{name: over_heads(f)}))
+        for length in (2, 3, 4, 8, 16, 32) if name == "prefix_sum" else ():
+            new = after(partial(anew_each, length))(f)
+            yield guess(flag, f"{name} begins anew every {length} tokens", with_parts(prefix_sum=new))
     yield from of_calls(answer, case)
     if case.hook == "score":
         yield from of_score(answer, case)
@@ -323,7 +347,11 @@ def put(key: int | str, new: Callable[[Any, list[Any]], Any]) -> Called:
     return change
 
 
-def read_otherwise(x: Any) -> Iterator[tuple[str, Change]]:
+def always_that(c: float, x: Any) -> float:
+    return c
+
+
+def read_otherwise(x: Any, letter: str) -> Iterator[tuple[str, Change]]:
     """What may be read in place of an argument."""
     if np.ndim(x) and bare(x).dtype.kind in "iu":
         most = int(bare(x).max())
@@ -333,6 +361,11 @@ def read_otherwise(x: Any) -> Iterator[tuple[str, Change]]:
         yield "is the first throughout", lambda x: 0 * x
         return
     yield from READ_AS
+    if not np.ndim(x):
+        yield from ((f"is {c}", partial(always_that, c)) for c in (0.01, 0.1, 0.2, 0.3, 0.5))
+    if letter == "log_decay":
+        yield "has the heads of the next", lambda x: np.log1p(-(1 - np.exp(x)) / 2)
+        yield "has the heads of the one before", lambda x: np.log1p(-(1 - np.exp(x)) * 2)
     if np.ndim(x):
         yield "is in reverse order", lambda x: x[..., ::-1]
         yield "has rows in reverse order", lambda x: np.flip(x, x.ndim - 2) if x.ndim > 1 else x
@@ -374,7 +407,7 @@ def of_calls(answer: Answer, case: Case) -> Iterator[Guess]:
         whole = flag_of(answer, kind, which, "") if kind == "functions" else ""
         for key, (letter, x) in arguments.items():
             flag = flag_of(answer, kind, f"{which}.{letter}", whole)
-            for words, change in read_otherwise(x) if flag else ():
+            for words, change in read_otherwise(x, letter) if flag else ():
                 new = with_call(kind, which, put(key, straight_of(change)))
                 yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
             for other, (theirs, y) in arguments.items():
@@ -391,7 +424,8 @@ def of_calls(answer: Answer, case: Case) -> Iterator[Guess]:
             user: key for (kind, user), some in seen.items() for key, (n, _) in some.items() if n == letter
         }
         flag = flag_of(answer, "functions", f"{name}.{letter}", "")
-        for words, change in read_otherwise(x) if flag and len(users) > 1 and name == min(users) else ():
+        once = flag and len(users) > 1 and name == min(users)
+        for words, change in read_otherwise(x, letter) if once else ():
             parts = partial(
                 everywhere_else, {user: put(key, straight_of(change)) for user, key in users.items()}
             )
@@ -431,7 +465,7 @@ def of_states(answer: Answer, which: str) -> Iterator[Guess]:
         new = with_call("recurrence", which, partial(anew, length))
         yield guess(flag, f"the state of {which} begins anew {words}", new, 0.97)
     words = f"the state of {which} goes on from one document to the next"
-    yield guess("law.packed", words, with_call("recurrence", which, runs_on), 0.97)
+    yield guess("mask.documents", words, with_call("recurrence", which, runs_on), 0.97)
 
 
 def given_late(step: int, y: Any, *rest: Any) -> Any:
@@ -523,15 +557,13 @@ LADDERS = {
     "2n/(R/2)": lambda n, R: 2 * n * R / max(R // 2, 1),
     "2n/(R + 2)": lambda n, R: 2 * n * R / (R + 2),
     "2(n // 2)": lambda n, R: 2 * (n // 2),
+    "0: all frequencies are alike": lambda n, R: 0 * n,
 }
 LADDER_CHANGES = {
     "the slowest pair does not turn": lambda w: np.where(w == w.min(), 0, w),
     "the fastest pair does not turn": lambda w: np.where(w == w.max(), 0, w),
     "slow frequencies are 0": lambda w: np.where(w < 1e-3, 0, w),
     "they are wavelengths: 1 divided by the frequency": lambda w: 1 / w,
-    "they are multiplied by 2 pi": lambda w: 2 * np.pi * w,
-    "they are divided by 2 pi": lambda w: w / (2 * np.pi),
-    "they are degrees": lambda w: w * np.pi / 180,
 }
 POWERS = {
     "the factor itself, without its power": lambda R, D: 1.0,
@@ -566,7 +598,7 @@ def of_ladders(answer: Answer) -> Iterator[Guess]:
         yield guess("rope.exponent", f"your exponents are {words}", with_parts(ladder=new))
     for words, change in LADDER_CHANGES.items():
         new = lambda *given, change=change: change(f(*given))
-        flag = "rope.frequencies" if "turn" in words or "0" in words else "rope.exponent"
+        flag = "rope.exponent" if "wavelengths" in words else "rope.frequencies"
         yield guess(flag, f"your frequencies are others: {words}", with_parts(ladder=new), 0.98)
     for name, low in LOW:
         new = lambda *given, low=low: low(f(*given))

@@ -160,18 +160,13 @@ def of_search(answer: Answer, case: Case) -> Iterator[Guess]:
         len(set(end.tolist())) == 1
         and (i[off] > end).all()
         and (i[~off] <= end[0]).all()
-        and end[0] > i.min()
+        and end[0] > max(i.min(), 0)
     ):
-        either = (
-            ", or taken modulo its length: those of this case do not tell"
-            if (i % (end[0] + 1) == j).all()
-            else ""
-        )
-        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it{either}"
+        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it"
         yield guess(clip, words, at_positions(lambda i, case: np.minimum(i, end[0])))
     if (lost == np.rint(lost)).all() and (lost > 0).all():
         size = math.gcd(*map(int, lost))
-        if size > j.max():
+        if size > max(j.max(), 1):
             yield guess(wrap, f"your positions are modulo {size}", at_positions(lambda i, case: i % size))
     f = case.config.pe[0][1].get("factor", 1)
     for words, cut in (

@@ -135,10 +135,11 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
             found[flag].append(one)
     if probes and not any(one.weight > 0 for some in found.values() for one in some):
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
-    return sorted(
-        (one for some in found.values() if some and (one := added_up(some)).weight > 0),
-        key=lambda one: -one.weight,
-    )
+    said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
+    said.sort(key=lambda one: -one.weight)
+    if len(said) > 1 and said[1].whole and said[1].weight > ENOUGH * said[0].weight:
+        said[0] = replace(said[0], whole=False)  # another trap gives as much
+    return said
 
 
 def added_up(some: list[Said]) -> Said:

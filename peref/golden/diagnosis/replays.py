@@ -115,12 +115,19 @@ def own(i: Any, call: Call) -> Any:
     return i[..., call.first : call.stop]
 
 
-def with_turned(case: ModelCase, a: Any, q: Any, k: Any, before: Any = None) -> Any:
-    """The trace of queries turned as at positions q and keys as at k, None: not turned."""
+def with_turned(
+    case: ModelCase, a: Any, q: Any, k: Any, before: Any = None, lengths: dict[str, Any] | None = None
+) -> Any:
+    """The trace of queries turned as at positions q and keys as at k, None: not turned; for the `lengths` of
+    q and k at each call where they are given.
+    """
     pe, turned = case.config.encoding(0), dict(a)
     for name, i in (("q", q), ("k", k)):
         if i is not None:
-            rows = [turned_rows(case, a, name, own(i, c), c.first, c.stop, c.n) for c in calls_of(case)]
+            n = lengths[name] if lengths else lambda case, c: c.n
+            rows = [
+                turned_rows(case, a, name, own(i, c), c.first, c.stop, n(case, c)) for c in calls_of(case)
+            ]
             turned[name] = np.concatenate(rows, 2)
     return trace_outputs(case, turned, replace(pe, rotate=None), before=before)
 
@@ -157,6 +164,14 @@ def with_keys(times: Callable[[Call, Call], int], anew: bool = False) -> Any:
 def earlier(calls: list[Call], now: Call) -> list[Call]:
     """The calls of the same text before this one."""
     return [c for c in calls if c.begin == now.begin and c.first < now.first]
+
+
+def with_lengths(q: Any, k: Any) -> Any:
+    """Frequencies of queries and of keys are made for the lengths q(case, call) and k(case, call)."""
+    make = lambda case, calls, answer: with_turned(
+        case, answer.a, case.at.i, case.at.i, None, {"q": q, "k": k}
+    )
+    return on_trace(make, turned_at_all)
 
 
 def unturned(q: bool, k: bool) -> Any:

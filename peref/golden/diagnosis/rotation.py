@@ -282,6 +282,11 @@ OF_ANGLES = (
             ("you turn k twice", 1, 2),
             ("you turn q twice", 2, 1),
             ("you turn q and k twice", 2, 2),
+        )
+    ),
+    *(
+        Row("rope.sign", words, one_of_two(q, k), lambda c: c.hook == "rotate")
+        for words, q, k in (
             ("you turn q the other way, k right", -1, 1),
             ("you turn k the other way, q right", 1, -1),
         )
@@ -304,6 +309,19 @@ OF_ANGLES = (
                 f"your frequencies {words}, gains apart": lambda phi, *g, f=change: (f(phi), *g),
             },
         )
+    ),
+    *rows(
+        "rope.frequencies",
+        "turn",
+        {
+            f"your frequencies are {words} what they should be": lambda phi, *g, c=c: (c * phi, *g)
+            for words, c in (
+                ("2 pi times", 2 * np.pi),
+                ("1/(2 pi) of", 1 / (2 * np.pi)),
+                ("pi/180 of", np.pi / 180),
+                ("180/pi times", 180 / np.pi),
+            )
+        },
     ),
     *(
         Row(FEW, f"your angles were {name}", {"turn": lambda phi, *g, f=low: (f(phi), *g)})

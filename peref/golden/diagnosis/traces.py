@@ -30,6 +30,7 @@ from peref.golden.diagnosis.replays import (
     with_features,
     with_hook,
     with_keys,
+    with_lengths,
     with_mask,
     with_old_states,
     with_place,
@@ -80,7 +81,8 @@ def of_positions(answer: Answer, case: Any) -> Iterator[Guess]:
     """Where the tokens of a call are."""
     for flag, words, place in places_of(answer):
         for whose, who in WHO:
-            yield guess(flag, f"{words}{whose and ','}{whose}", with_places(place, who, every_call))
+            mine = LATE if flag == BIAS_LATE and who == "qk" else flag
+            yield guess(mine, f"{words}{whose and ','}{whose}", with_places(place, who, every_call))
     yield guess(
         KEPT,
         "positions of a new text go on from the one before",
@@ -113,7 +115,8 @@ def of_some_positions(answer: Answer) -> Iterator[Guess]:
         for which, kind in SOME:
             for whose, who in WHO:
                 gives = with_places(place, who, kind)
-                yield guess(flag, f"in later calls {which}: {words}{whose and ','}{whose}", gives)
+                mine = LATE if flag == BIAS_LATE and who == "qk" else flag
+                yield guess(mine, f"in later calls {which}: {words}{whose and ','}{whose}", gives)
 
 
 MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call), kinds
@@ -285,6 +288,12 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
     ):
         words = f"frequencies are made for the length {words}"
         yield guess(name, words, with_calls(partial(at_length, n)))
+    for words, n in (
+        ("the one trained for", lambda case, c: case.L),
+        ("the one before their call", lambda case, c: max(c.first - c.begin, case.L)),
+    ):
+        words = f"queries are turned for the length that there is at each call, keys for {words}"
+        yield guess(mixed, words, with_lengths(length, n))
     yield guess(
         mixed, "cached keys are turned anew for the length of each call", with_keys(lambda c, now: 1, True)
     )
