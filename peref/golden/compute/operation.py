@@ -76,7 +76,7 @@ def rounded(x: Any) -> np.ndarray:
 def needs(case: Case) -> str:
     """Which of x, q, k, v it takes."""
     pe, level = case.config.encoding(0), case.level
-    found = "x" * bool(pe.features or pe.mix or (pe.embed and level != "table"))
+    found = "x" if pe.features or pe.mix or (pe.embed and level != "table") else ""
     if level in ("attn", "trace") and not (pe.mix or pe.embed):
         return found + "qkv"
     return found + "qk" * (level == "op" and case.hook in ("rotate", "score"))
