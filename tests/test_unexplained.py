@@ -121,7 +121,7 @@ def test_which_laws_fail(planted):
 def test_nothing_where_a_trap_is_confirmed(book, planted):
     """Nor where everything is right, nor of another shape; a guess does not count as a trap."""
     assert not report_of(book, "rope", ("op",), lambda case, right: right).unexplained
-    trap = lambda confirmed: Probable(Trap("basic", "words", "evidence"), ("rope",), confirmed)
+    trap = lambda confirmed: Probable(Trap("basic", "words", "evidence"), ("rope",), confirmed, confirmed)
     assert not unexplained(planted.results, (), [trap(True)])
     assert unexplained(planted.results, (), [trap(False)])
     assert str(probable_block(trap(False))).startswith("PROBABLE basic in rope: a guess: words\n")

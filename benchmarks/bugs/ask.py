@@ -92,6 +92,7 @@ def answer(name, encoding, levels, dtype):
         "compared": said["compared"],
         "failed": said["failed"] + len(said["errors"]) + len(said["crashes"]),
         "probable": probable,
+        "confirmed": [p["flag"] for p in said["probable"] if p["confirmed"]],
         "named": list(dict.fromkeys(named)),
         "first": (probable or named or [None])[0],
     }

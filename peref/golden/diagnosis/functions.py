@@ -341,6 +341,8 @@ def put(key: int | str, new: Callable[[Any, list[Any]], Any]) -> Called:
     def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
         held: Any = more if isinstance(key, str) else given
         held = dict(held) if isinstance(key, str) else list(held)
+        if held[key] is None:
+            raise ValueError(f"{key} is not there")
         held[key] = new(held[key], given)
         return plain(*given, **held) if isinstance(key, str) else plain(*held, **more)
 

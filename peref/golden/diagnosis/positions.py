@@ -162,7 +162,12 @@ def of_search(answer: Answer, case: Case) -> Iterator[Guess]:
         and (i[~off] <= end[0]).all()
         and end[0] > max(i.min(), 0)
     ):
-        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it"
+        either = (
+            ", or taken modulo its length: those of this case do not tell"
+            if (i % (end[0] + 1) == j).all()
+            else ""
+        )
+        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it{either}"
         yield guess(clip, words, at_positions(lambda i, case: np.minimum(i, end[0])))
     if (lost == np.rint(lost)).all() and (lost > 0).all():
         size = math.gcd(*map(int, lost))

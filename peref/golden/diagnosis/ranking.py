@@ -79,7 +79,8 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 class Said:
     """What speaks for a flag: a bug, how much it weighs, the guess where it is one, in words what was looked
     at, and whether it shows or gives what came: the direction of an error does not, nor does a number that
-    was invented. `whole`: it does so for all that failed, and spoils nothing.
+    was invented. `each`: it does so in each failing case, `whole`: for all that failed there, and spoils
+    nothing.
     """
 
     trap: Trap
@@ -87,7 +88,9 @@ class Said:
     guess: Guess | None = None
     evidence: str = ""
     confirmed: bool = True
+    each: bool = False
     whole: bool = False
+    alone: bool = True  # no other trap does as much
 
 
 def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
@@ -138,7 +141,8 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: -one.weight)
     if len(said) > 1 and said[1].whole and said[1].weight > ENOUGH * said[0].weight:
-        said[0] = replace(said[0], whole=False)  # another trap gives as much
+        rival = f"{said[0].evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
+        said[0] = replace(said[0], evidence=rival, alone=False)
     return said
 
 
@@ -180,8 +184,7 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
                     known = found.get(one.trap.flag, Said(one.trap, 0.0))
                     found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
                 elif one.trap not in shares and (answer.fits(one) or 0) > 0:
-                    weight, evidence = share(one, bad, good)
-                    shares[one.trap] = said_of(one, weight, evidence)
+                    shares[one.trap] = share(one, bad, good)
                     whole = whole or shares[one.trap].whole
         if whole:
             break
@@ -196,12 +199,6 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
         if clue is None or said.weight > clue.weight or said.weight >= LIKE:
             found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
     return found
-
-
-def said_of(one: Guess, weight: float, evidence: str) -> Said:
-    """A guess that gives a share of the failing cases."""
-    whole = weight > ENOUGH and not one.invented
-    return Said(one.trap, one.sure * weight, one, evidence, not one.invented, whole)
 
 
 def seen_in(words: dict[str, list[str]]) -> str:
@@ -221,9 +218,9 @@ def guesses_of(family: object, answer: Answer) -> Iterator[Guess | Clue]:
         return
 
 
-def share(one: Guess, bad: list[Answer], good: list[Answer]) -> tuple[float, str]:
-    """The share of failing cases that it gives, less half of that of the others in which it makes
-    something wrong; and in words.
+def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
+    """It weighs the share of what failed that it gives, less half of that of the other cases in which it
+    makes something wrong.
     """
     some = bad[:: max(1, -(-len(bad) // TRIED))]
     asked = [(answer, answer.fits(one)) for answer in some]
@@ -237,7 +234,9 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> tuple[float, str
         evidence += f", but gives something else in {spoilt} of {len(kept)} cases that are right"
     elif kept:
         evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
-    return sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0), evidence
+    weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
+    each, whole = all(fit > 0 for fit in fits) and not spoilt, weight > ENOUGH and not one.invented
+    return Said(one.trap, one.sure * weight, one, evidence, not one.invented, each, whole)
 
 
 def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[str, Said]:
@@ -323,7 +322,7 @@ def best_guess(flag: str, answer: Answer, bad: list[Answer], good: list[Answer])
     ]
     best = None
     for one in (one for one in some if (answer.fits(one) or 0) > 0):
-        weight, evidence = share(one, bad, good)
-        if best is None or one.sure * weight > best.weight:
-            best = said_of(one, weight, evidence)
+        said = share(one, bad, good)
+        if best is None or said.weight > best.weight:
+            best = said
     return best

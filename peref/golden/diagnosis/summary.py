@@ -22,17 +22,18 @@ from peref.golden.spec.files import Tensor
 # encodings that are summed up, and failures of one tensor that are looked into by themselves: it takes time
 SUMMED = 12
 ALONE = 20
-LEAST_WEIGHT = 0.3  # what must speak for a trap of a whole encoding
+LEAST_WEIGHT = 0.3  # what must speak for a second trap of an encoding
 
 
 @dataclass(frozen=True)
 class Probable:
-    """A trap, the encodings whose failures speak for it, and whether it is more than a guess: it shows or
-    gives what came in all that failed.
+    """A trap, the encodings whose failures speak for it, whether it shows or gives what came in each failing
+    case, and whether it is more than a guess: it does for all that failed there, and no other trap does.
     """
 
     trap: Trap
     encodings: tuple[str, ...]
+    explains: bool
     confirmed: bool
 
     def data(self) -> dict[str, Any]:
@@ -74,7 +75,8 @@ class Summary:
             Probable(
                 replace(some[0][1].trap, evidence=some[0][1].evidence),
                 tuple(name for name, _ in some),
-                all(one.whole for _, one in some),
+                all(one.each or one.whole for _, one in some),
+                all(one.whole and one.alone for _, one in some),
             )
             for some in order
         ]
@@ -96,7 +98,7 @@ class Summary:
 def likely_traps(answers: list[Answer]) -> list[Said]:
     """The trap of most weight, and where it gives only some of the failing cases that of the others."""
     first = next((one for one in weighed(answers) if one.trap.flag), None)
-    if first is None or first.weight < LEAST_WEIGHT:
+    if first is None:
         return []
     if first.guess is None:
         return [first]

@@ -36,8 +36,8 @@ class Unexplained:
 def unexplained(
     results: Iterable[Result], outcomes: Sequence[Outcome], probable: Iterable[Probable]
 ) -> list[Unexplained]:
-    """One for each encoding whose numbers are wrong where no confirmed trap is probable."""
-    named = {name for one in probable if one.confirmed for name in one.encodings}
+    """One for each encoding whose numbers are wrong where no trap gives what came in each failing case."""
+    named = {name for one in probable if one.explains for name in one.encodings}
     found: dict[str, list[Result]] = defaultdict(list)
     for r in results:
         found[r.entry.words["encoding"]].append(r)
