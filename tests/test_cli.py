@@ -160,7 +160,7 @@ def test_train_says_what_runs_and_what_came_of_it(cli, text):
         r"^yardsticks +unigram \d\.\d+, bigram \d\.\d+, xz -9 \d\.\d+ bits/byte",
         r"^run +runs/\d{4}-\d\d-\d\d-\d{6}-rope-L16-s0-",
         r"^validation +loss \d\.\d+, \d\.\d+ bits/byte",
-        r"^figures +[\d,]+ tokens/s, peak memory [\d.]+ [MG]B, [\d.]+ s in all",
+        r"^figures +[\d,]+ tokens/s, peak memory [\d.]+ [MG]B, (\d+ min )?[\d.]+ s in all",
         r"^next +python cli\.py eval --len 64$",
     ):
         assert re.search(pattern, out, re.M), (pattern, out)
