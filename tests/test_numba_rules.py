@@ -97,11 +97,14 @@ def test_a_step_multiplies_by_the_kernels_alone(name):
 
 
 def test_no_other_op_or_encoding_multiplies_matrices():
-    """Of the plain text linear.py alone does; S4D's start, which no step computes, is made by NumPy."""
+    """Of the plain text linear.py alone does. S4D's start, which no step computes, is made by NumPy; experts
+    have no kernel, each multiplies the tokens that chose it.
+    """
     folders = [Path(peref.__file__).parent / name for name in ("ops", "encodings")]
     assert {file.name for folder in folders for file in folder.rglob("*.py") if blas(file.read_text())} == {
         "linear.py",
         "s4d.py",
+        "experts.py",
     }
 
 

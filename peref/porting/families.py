@@ -442,10 +442,13 @@ def chunk_of(given: Theirs) -> int | None:
     return given["attention_chunk_size"]
 
 
+GAINED = ("yarn", "longrope")  # values of rope_type whose rotations have a gain
+
+
 def unit_heads_of(given: Theirs) -> bool:
     """Their norm stands behind the rotation, which is the same unless that has a gain: then Misuse."""
     kind = scaling(given, "rope_type") or scaling(given, "type")
-    if given["use_qk_norm"] and kind in ("yarn", "longrope"):
+    if given["use_qk_norm"] and kind in GAINED:
         raise Misuse(
             f"use_qk_norm is True and rope_type {kind!r}; only rotations without a gain can be expressed"
         )
