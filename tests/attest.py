@@ -1,7 +1,8 @@
 """What is known of each CUDA kernel file: what it was compiled for here, what of it ran here on the CPU, and
 what a device vouches for.
 
-    python tests/attest.py        # CI prints this; it compiles and runs what it speaks of
+    python tests/attest.py           # CI prints this; it compiles and runs what it speaks of
+    python tests/attest.py --both    # each variant compiled for both architectures, not for one in turn
 
 A device vouches for a file where its present text was run on one: when, and how far from float64 it was.
 tests/attest.json comes from `benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never
@@ -39,22 +40,22 @@ def kernels():
     return {file: source(file) for file in VARIANTS}
 
 
-def compiled(file):
+def compiled(file, both):
     """What the compiler of this machine made of a file, in words; "" where there is none."""
-    from emulated.compilers import SM, compiler, figures, report
+    from emulated.compilers import SM, compiler, figures, in_turn, report
 
     from peref.backends.cuda.launch import VARIANTS, source
 
     if not compiler():
         return ""
     found = [
-        figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()]))
-        for defines in VARIANTS[file]
+        figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()], SM if both else in_turn(n)))
+        for n, defines in enumerate(VARIANTS[file])
     ]
     most, spilled = max(max(registers) for registers, *_ in found), sum(sum(spills) for _, spills, _ in found)
     return (
-        f"compiled: {len(found)} variants for {' and '.join(f'sm_{n}' for n in SM)}, at most {most} "
-        f"registers, {spilled} bytes spilled"
+        f"compiled: {len(found)} variants {'each' if both else 'in turn'} for "
+        f"{' and '.join(f'sm_{n}' for n in SM)}, at most {most} registers, {spilled} bytes spilled"
     )
 
 
@@ -88,7 +89,7 @@ def emulated():
     }
 
 
-def main():
+def main(both):
     from emulated.compilers import compiler
 
     made, ran, texts = compiler(), emulated() if shutil.which("g++") else {}, kernels()
@@ -100,11 +101,11 @@ def main():
         sorted(texts), states(json.loads((HERE / "attest.json").read_text()), texts), strict=True
     ):
         print(line)
-        for said in (compiled(file), ran.get(file, "not run on the CPU: g++ is not here")):
+        for said in (compiled(file, both), ran.get(file, "not run on the CPU: g++ is not here")):
             if said:
                 print(f"{'':24}{said}")
 
 
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "benchmarks")]
-    main()
+    main("--both" in sys.argv[1:])

@@ -17,7 +17,6 @@ from emulated.device import folder_of_results
 
 SM = (80, 90)
 # as CuPy compiles: for the device itself, flushing to zero
-TARGETS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in SM)
 HOW = ("-std=c++17", "-ftz=true")
 
 
@@ -25,8 +24,8 @@ class Refused(Exception):
     """What a compiler said."""
 
 
-def nvcc(path, text, defines):
-    """ptxas's words for each of SM, each from PTX of its own."""
+def nvcc(path, text, defines, sm):
+    """ptxas's words for each of sm, each from PTX of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.cu"
         file.write_text(text, encoding="utf-8")
@@ -34,7 +33,7 @@ def nvcc(path, text, defines):
             path,
             *HOW,
             "--fatbin",
-            *TARGETS,
+            *(f"-gencode=arch=compute_{n},code=sm_{n}" for n in sm),
             "-Xptxas",
             "-v",
             *defines,
@@ -48,10 +47,10 @@ def nvcc(path, text, defines):
     return done.stderr
 
 
-def nvrtc(path, text, defines):
+def nvrtc(path, text, defines, sm):
     """The same through NVRTC, as CuPy does: without an include path."""
     library, log = ctypes.CDLL(path), ""
-    for n in SM:
+    for n in sm:
         program = ctypes.c_void_p()
         library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
         options = [f"-arch=sm_{n}", *HOW, "--ptxas-options=-v", *defines]
@@ -71,13 +70,13 @@ def nvrtc(path, text, defines):
 
 @cache
 def compiler():
-    """(name, version, function of text and defines), or None where there is none."""
+    """(name, version, function of text, defines and architectures), or None where there is none."""
     if path := shutil.which("nvcc"):
         version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
         return (
             "nvcc",
             re.search(r"release (\S+),", version)[1],
-            lambda text, defines: nvcc(path, text, defines),
+            lambda *given: nvcc(path, *given),
         )
     for place in sys.path:
         for path in sorted(Path(place or ".").glob("nvidia/*/lib/libnvrtc.so.*")):
@@ -86,7 +85,7 @@ def compiler():
             return (
                 "NVRTC",
                 f"{major.value}.{minor.value}",
-                lambda text, defines, path=str(path): nvrtc(path, text, defines),
+                lambda *given, path=str(path): nvrtc(path, *given),
             )
     return None
 
@@ -99,13 +98,18 @@ def figures(said):
     )
 
 
-def report(text, defines):
-    """What the compiler says; kept under the hash of all that it depends on."""
+def in_turn(n):
+    """The architecture that the n-th variant of a file is compiled for where both would take too long."""
+    return (SM[n % len(SM)],)
+
+
+def report(text, defines, sm):
+    """What the compiler says for the architectures sm; kept under the hash of all that it depends on."""
     name, version, run = compiler()
-    key = hashlib.sha256("\0".join((name, version, *HOW, *TARGETS, *defines, text)).encode()).hexdigest()
+    key = hashlib.sha256(repr((name, version, HOW, sm, defines, text)).encode()).hexdigest()
     file = folder_of_results() / f"{key[:32]}.log"
     if not file.exists():
-        said = run(text, defines)
+        said = run(text, defines, sm)
         part = file.with_suffix(f".{os.getpid()}")
         part.write_text(said, encoding="utf-8")
         part.replace(file)
