@@ -10,7 +10,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from peref.encodings import FUNCTIONS, HOOKS, LAWS, Encoding, inverse_root
+from peref.encodings import HOOKS, LAWS, Encoding, inverse_root
 from peref.errors import Misuse
 
 Dict = Mapping[str, Any]
@@ -55,15 +55,9 @@ def all_shared(parts: Parts) -> frozenset[str]:
     return frozenset(flat({name: dict.fromkeys(function()) for name, function in parts}))
 
 
-def narrowest(parts: Parts, dtype: Any) -> tuple[float, float, float]:
-    """First and last position that all can compute, and how far apart."""
-    first, last, apart = zip(*(function(dtype) for _, function in parts), strict=True)
-    return max(first), min(last), min(apart)
-
-
-def check_each(parts: Parts, at: Any) -> None:
+def check_each(parts: Parts, *given: Any) -> None:
     for _, function in parts:
-        function(at)
+        function(*given)
 
 
 def check_together(parts: Mapping[str, Encoding]) -> None:
@@ -88,7 +82,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
     """The bound encodings, by their names, as one. Raises Misuse where two of them say different scales."""
     filled = {
         field: tuple((name, f) for name, pe in parts.items() if (f := getattr(pe, field)))
-        for field in FUNCTIONS
+        for field in (*HOOKS, "init", "features", "scale", "steps", "check", "shared")
     }
     scales = {f(D): f for _, f in filled["scale"] if f(D) != inverse_root(D)}
     if len(scales) > 1:
@@ -98,7 +92,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
         )
     told = [pe for pe in parts.values() if pe.axes is not None]  # those that look at positions
     axes = {pe.axes for pe in told} or {None}
-    reads = [pe for pe in parts.values() if (pe.score or pe.attend) and not pe.products]
+    reads = [pe for pe in parts.values() if (pe.score or pe.attend) and "products" not in pe.claims]
     absolute = {"shift"} if filled["rotate"] and reads else set()
     agree = lambda law: (
         law not in absolute and all(law in pe.claims for pe in (told if law == "text" else parts.values()))
@@ -117,7 +111,6 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
         features=partial(each_features, filled["features"]) if filled["features"] else None,
         scale=next(iter(scales.values()), inverse_root),
         steps=partial(each, filled["steps"]),
-        reach=partial(narrowest, filled["reach"]) if filled["reach"] else None,
         check=partial(check_each, filled["check"]) if filled["check"] else None,
         axes=axes.pop() if len(axes) == 1 else 1,
         shared=partial(all_shared, filled["shared"]),

@@ -327,8 +327,8 @@ class Config:
         """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing
         for.
         """
-        for (name, _), layer in self._members:
-            check_place(name, layer.pe, layer.place(at), dtype)
+        for _, layer in self._members:
+            check_place(layer.pe, layer.place(at), dtype)
             if layer.temperature != "none" and at.i.size and at.i.min() < 0:
                 raise Misuse(f"positions begin at {at.i.min()}; a temperature wants them to be at least 0")
 

@@ -188,7 +188,7 @@ def place(
     if (seg := rest.get("seg")) is not None and np.shape(seg) != (B, T):
         raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
     at = At.of(T, positions=i, **rest)
-    check_place(name, encoding, at, dtype)
+    check_place(encoding, at, dtype)
     return at
 
 

@@ -14,6 +14,7 @@ backend has it: be.place(at).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -26,9 +27,10 @@ from peref.encodings import Encoding
 from peref.errors import Misuse
 from peref.ops.cast import in_dtype
 from peref.ops.kept import Kept
-from peref.ops.place import At
+from peref.ops.place import LARGEST_POSITION, At
 from peref.ops.shape import add_position, join
 from peref.ops.temperature import tempered
+from peref.rng import Blank
 from peref.tape import Var, value
 from peref.xp import Arrays
 
@@ -53,44 +55,32 @@ def rate_factors(pe: Encoding, D: int) -> dict[str, float]:
 
 
 def check_options(pe: Encoding) -> None:
-    """Raises Misuse where what pe was bound with is nothing for any place."""
-    if pe.check:
-        pe.check(At.of(1))
+    """Raises Misuse for facts and options that pe can have no parameters for."""
+    pe.init(Blank())
 
 
-def check_place(name: str, pe: Encoding, at: At, dtype: Any) -> None:
+def check_place(pe: Encoding, at: At, dtype: Any) -> None:
     """Raises Misuse for a place, in NumPy, that pe cannot compute in `dtype` or has nothing for."""
-    if pe.reach and at.i.size:
-        # bfloat16 is not NumPy's own, and ends where float32 does
-        dtype = np.float32 if np.dtype(dtype).kind == "V" else dtype
-        check_reach(name, pe.reach(dtype), at.i, dtype)
     if pe.check:
-        pe.check(at)
-
-
-def check_reach(name: str, reach: tuple[float, float, float], i: Any, dtype: Any) -> None:
-    """Raises Misuse for positions beyond the first and last that can be computed, or too far apart."""
-    first, last, apart = reach
-    asked, where = f"{name}: positions {i.min()} to {i.max()} were asked for", f"in {np.dtype(dtype)}"
-    if not (first <= i.min() and i.max() <= last):
-        begins, ends = math.ceil(first), math.floor(last)
-        raise Misuse(
-            f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another "
-            "dtype may move that"
-        )
-    if not i.max() - i.min() <= apart:
-        raise Misuse(
-            f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use "
-            "another dtype"
-        )
+        # bfloat16 is not NumPy's own, and ends where float32 does
+        pe.check(at, np.float32 if np.dtype(dtype).kind == "V" else dtype)
 
 
 def longest(pe: Encoding, L: int, dtype: Any) -> float:
     """The longest sequence, from position 0, that can be computed in `dtype`; L is the length trained for."""
-    if pe.reach:
-        first, last, apart = pe.reach(dtype)
-        return math.floor(min(last, apart)) + 1 if first <= 0 else 0
-    return math.inf if "any_length" in pe.claims else L
+
+    def ends_before(T: int) -> bool:
+        try:
+            check_place(pe, At.of(2, positions=[0, T - 1]), dtype)
+        except Misuse:
+            return True
+        return False
+
+    if "any_length" in pe.claims:
+        return math.inf
+    lengths = range(1, LARGEST_POSITION)
+    found = bisect_left(lengths, True, key=ends_before)
+    return found if found < len(lengths) else L
 
 
 # ---------------------------------------------------------------- what the place alone decides

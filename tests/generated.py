@@ -7,7 +7,7 @@ from importlib import import_module
 from recipes import module
 
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import claims_of, get, names
 from peref.laws.loops import filled
 from peref.laws.small import (
     EXACT,
@@ -52,11 +52,11 @@ NAMES = names()
 
 
 def of(law):
-    return [name for name in NAMES if law in get(name).claims]
+    return [name for name in NAMES if law in claims_of(get(name))]
 
 
 def without(law):
-    return [name for name in NAMES if law not in get(name).claims]
+    return [name for name in NAMES if law not in claims_of(get(name))]
 
 
 def filling(*hooks):

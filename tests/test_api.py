@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import peref
-from peref.encodings import LAWS, Encoding, get, names, options, shapes
+from peref.encodings import LAWS, Encoding, claims_of, get, names, options, shapes
 from peref.tape import Op
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
@@ -184,7 +184,7 @@ def test_help_of_an_encoding(name):
         encoding.formula,
         encoding.paper,
         *options(encoding),
-        *(LAWS[law] for law in encoding.claims),
+        *(LAWS[law] for law in claims_of(encoding)),
     ):
         assert words in said, words
     for parameter, shape in shapes(encoding).items():

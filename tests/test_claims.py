@@ -7,7 +7,7 @@ import re
 import pytest
 from generated import NAMES, config, every_choice, of, subject, without
 
-from peref.encodings import get
+from peref.encodings import claims_of, get
 from peref.laws import claimed as laws
 from peref.laws import everywhere
 
@@ -31,14 +31,18 @@ def choices(name):
 
 def test_options_may_change_what_is_claimed():
     """Those that do, found by asking each choice of each option."""
-    found = {(name, *given) for name in NAMES for given, laws in choices(name) if laws != get(name).claims}
+    found = {
+        (name, *given) for name in NAMES for given, laws in choices(name) if laws != claims_of(get(name))
+    }
     assert found == {
         ("longrope", "start_tokens", "original"),
         ("longrope", "start_tokens", "attention_factor", "original"),
         ("learned_bias", "max_distance"),
+        ("pyramid", "position"),
     }
-    assert get("learned_bias").claims ^ claimed("learned_bias", {"max_distance": 3}) == {"any_length"}
-    assert get("longrope").claims ^ claimed("longrope", {"start_tokens": 4}) == {"shift"}
+    assert claims_of(get("pyramid")) ^ claimed("pyramid", {"position": "level"}) == {"products"}
+    assert claims_of(get("learned_bias")) ^ claimed("learned_bias", {"max_distance": 3}) == {"any_length"}
+    assert claims_of(get("longrope")) ^ claimed("longrope", {"start_tokens": 4}) == {"shift"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,6 +94,12 @@ def test_any_length_works_where_it_is_claimed_and_is_refused_elsewhere(name):
     """
     for words in laws.ask("any_length", subject(name)):
         assert re.match(rf"{name}: .*\d+ and ends there", words)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get(name).score or get(name).attend])
+def test_whether_more_than_products_of_q_and_k_is_seen(name):
+    """Where not, q and k that are turned alike, by any rotation, are the same to it."""
+    laws.ask("products", subject(name))
 
 
 @pytest.mark.parametrize("name", of("window"))

@@ -10,7 +10,7 @@ from generated import EXACT, NAMES, chunked, config, layer_input, tokens, weight
 from peref import backends, direct, hooks, model
 from peref.compare import Differs
 from peref.config import Config
-from peref.encodings import HOOKS, get, module
+from peref.encodings import HOOKS, claims_of, get, module
 from peref.errors import Misuse
 from peref.laws import claimed, everywhere
 from peref.laws.small import Subject
@@ -109,24 +109,11 @@ def test_laws_are_those_that_all_claim(name):
     assert s.claims() == {
         law
         for law in ("shift", "two_sided", "real_positions", "any_length", "window", "text")
-        if all(law in part.claims for part in (looking if law == "text" else parts))
+        if all(law in claims_of(part) for part in (looking if law == "text" else parts))
         if (name, law) != ("rope+shaw", "shift")
     }
     for law in ("shift", "two_sided", "real_positions", "any_length", "window"):
         claimed.ask(law, s)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if get(name).score or get(name).attend])
-def test_whether_more_than_products_of_q_and_k_is_seen(name):
-    """Where not, q and k that are turned alike, by any rotation, are the same to it."""
-    cfg = config(name, layers=1)
-    p, (x, q, k, v) = of_encoding(cfg, weights(cfg), 0), layer_input(cfg, 7)
-    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
-    found = [
-        hooks.attend_heads(model.PLAIN, cfg.encoding(0), p, *both, v, x, At.of(7, n=16), layout="half")[0]
-        for both in ((q, k), (q @ turn, k @ turn))
-    ]
-    (same if get(name).products else apart)(found[1], found[0], EXACT if get(name).products else 1e-3)
 
 
 # ---------------------------------------------------------------- each does what it does alone

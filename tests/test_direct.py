@@ -18,7 +18,7 @@ from loops import witness
 import peref
 from peref import direct, hooks, member, model
 from peref.config import Config
-from peref.encodings import bind, get, names, options
+from peref.encodings import bind, claims_of, get, names, options
 from peref.errors import Misuse
 from peref.laws.loops import widths
 from peref.ops.place import At
@@ -155,7 +155,7 @@ def test_bias_is_the_loop(name, causal):
     for positions in (None, np.arange(3, 3 + T), OUT_OF_ORDER):
         i = np.arange(T) if positions is None else positions
         where = {"tokens": T} if positions is None else {"positions": positions.tolist()}
-        if causal and positions is OUT_OF_ORDER and "any_length" not in get(name).claims:
+        if causal and positions is OUT_OF_ORDER and "any_length" not in claims_of(get(name)):
             continue  # keys in the past that are at later positions have no entry in the table
         got = peref.bias(name, heads=H, causal=causal, L=L, params=p, **where)
         d, see = i[:, None] - i, np.tril(np.ones((T, T), bool)) | (not causal)
@@ -209,7 +209,7 @@ def test_attention_with_a_rotation_is_the_loop(name, where):
     q, k, v, _ = qkvx()
     positions = {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where]
     for layout, R in (("half", turns(name)[-1] or 4), ("half", 4), ("interleaved", 4)):
-        ways = (True, False) if "two_sided" in get(name).claims else (True,)
+        ways = (True, False) if "two_sided" in claims_of(get(name)) else (True,)
         got = [
             peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R, causal=causal)
             for causal in ways
@@ -315,7 +315,7 @@ def test_gradient_of_attention(name):
         )
 
     features, at = bool(config(name).encoding(0).features), {"positions": OUT_OF_ORDER % T}
-    if name in filling("bias") and "any_length" not in get(name).claims:
+    if name in filling("bias") and "any_length" not in claims_of(get(name)):
         at = {}
         function = lambda q, k, v, x, *params: peref.attention(
             name, q, k, v, x=x, params=dict(zip(order, params, strict=True))

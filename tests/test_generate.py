@@ -5,9 +5,10 @@ and nothing else.
 import numpy as np
 import pytest
 from check import frozen, same
+from recipes.families import has_rows
 
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import names
 from peref.errors import Misuse
 from peref.generate import generate, pick
 from peref.model import init, logits
@@ -45,9 +46,7 @@ def test_greedy_is_the_argmax_of_the_whole_forward(name):
     assert len(set(got)) > 1, f"the weights of {name} always give one token; a test of {name} needs others"
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in names() if "any_length" in get(name).claims or get(name).reach]
-)
+@pytest.mark.parametrize("name", [name for name in names() if not has_rows(name)])
 def test_past_the_length_trained_for(name):
     """An encoding of any length goes on past L, with frequencies made for the whole text from the start."""
     cfg, p = model(name, L=5)

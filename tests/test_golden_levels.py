@@ -22,7 +22,7 @@ from recipes.wholes import blocks, every_aligned, models, steps, traces
 from peref import store
 from peref.backends import Backend
 from peref.config import SHAPES
-from peref.encodings import get, names
+from peref.encodings import claims_of, get, names
 from peref.errors import Damaged
 from peref.golden.compute.operation import rounded
 from peref.golden.compute.reference import expected, inputs, reference
@@ -87,7 +87,7 @@ def test_every_encoding_has_every_level(book):
     assert {
         (name, "trace/window-rolls")
         for name in layers
-        if "window" in get(name).claims and get(name).hook not in ("attend", "mix")
+        if "window" in claims_of(get(name)) and get(name).hook not in ("attend", "mix")
     } <= have
 
 

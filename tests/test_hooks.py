@@ -14,7 +14,7 @@ from peref.hooks import around, rotation
 
 PEREF = Path(hooks.__file__).parent
 ALL = {*HOOKS, "features"}
-ASKED = {"scale", "steps", "reach", "check"}  # other functions of an encoding, where they are called
+ASKED = {"scale", "steps", "check"}  # other functions of an encoding, where they are called
 
 
 def uses(text):

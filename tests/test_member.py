@@ -9,7 +9,7 @@ from generated import chunked, config, tokens, weights
 
 from peref import backends, model
 from peref.config import Config
-from peref.encodings import get, names, options
+from peref.encodings import claims_of, get, names, options
 from peref.errors import Misuse
 from peref.evaluate import under
 from peref.hooks import query_size
@@ -108,7 +108,7 @@ def test_decoding_in_pieces(cuts):
         same(chunked(cfg, p, X, cuts, **{"i" if n == "i" else n: a for n, a in place.items()}), want, 1e-11)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "window" in get(name).claims])
+@pytest.mark.parametrize("name", [name for name in names() if "window" in claims_of(get(name))])
 def test_a_window_in_one_layer_of_two(name):
     """Of each encoding that claims it: what it keeps beside keys is cut as they are."""
     if get(name).embed:

@@ -27,7 +27,7 @@ from peref import backends, model
 from peref.backends import cuda
 from peref.backends.numba import host
 from peref.backends.numba.logits import KEYS, QUERIES
-from peref.encodings import get
+from peref.encodings import claims_of, get
 from peref.errors import Misuse
 from peref.laws import loops
 from peref.ops.attention import attention
@@ -472,7 +472,7 @@ def test_decoding_is_its_plain_twin(name, shape):
     """
     pe, one = get(name), tuple(range(1, 9))
     unfit = (
-        ({"window"} - pe.claims)
+        ({"window"} - claims_of(pe))
         | (set() if 2 in turning(name) else {"layout", "R"})
         | ({"G", "qk_norm"} if pe.mix else set())
     )

@@ -11,7 +11,7 @@ from check import apart
 
 from peref import model
 from peref.config import Config
-from peref.encodings import get, names, options
+from peref.encodings import claims_of, get, names, options, resolve
 from peref.errors import Misuse
 
 H, D, L, T = 4, 8, 16, 21
@@ -25,7 +25,7 @@ def shape(name, given):
 def logits(name, given):
     cfg = shape(name, given)
     p = {key: a.astype(np.float32) for key, a in model.init(cfg, 1).items()}
-    return model.logits(cfg, p, TOKENS if "any_length" in get(name).claims else TOKENS[:, :L])
+    return model.logits(cfg, p, TOKENS if "any_length" in claims_of(get(name)) else TOKENS[:, :L])
 
 
 def real(name):
@@ -142,7 +142,7 @@ def of_text(name, given):
             k: a + 0.3 * np.random.default_rng([*k.encode()]).standard_normal(a.shape)
             for k, a in model.init(cfg, 1, "float64").items()
         }
-        T, axes = 70 if "any_length" in get(name).claims else L, get(name).axes or 1
+        T, axes = 70 if "any_length" in claims_of(get(name)) else L, get(name).axes or 1
         several = [np.array([np.arange(T) * (a + 1) % 17 for a in range(axes)])[:, None]] if axes > 1 else []
         found += [
             model.logits(cfg, p, np.random.default_rng(3).integers(0, 11, (1, T)), positions=i)
@@ -198,11 +198,12 @@ def test_numbers_of_numpy(kind):
     """Become Python's, alone and in a list; True and a whole array do not."""
     for name, option in EVERY:
         given = of(name, option, kind(2))
-        assert shape(name, {option: given}) == shape(name, {option: of(name, option, 2.0)})
-        assert type(np.atleast_1d(shape(name, {option: given}).pe[0][1][option]).tolist()[0]) is float
+        found = resolve(name, {option: given})
+        assert found == resolve(name, {option: of(name, option, 2.0)})
+        assert type(np.atleast_1d(found[option]).tolist()[0]) is float
         for wrong in (np.True_, np.ones(2)):
             with pytest.raises(Misuse, match=f"option {option} is .*; expected"):
-                shape(name, {option: of(name, option, wrong)})
+                resolve(name, {option: of(name, option, wrong)})
     assert shape("retnet", {"chunk": np.int64(3)}).pe[0][1]["chunk"] == 3
     with pytest.raises(Misuse, match=r"option chunk is 3\.0; expected int"):
         shape("retnet", {"chunk": np.float64(3)})
@@ -217,7 +218,7 @@ def test_a_position_too_far(name, far):
     cfg = shape(name, {})
     p = {key: a.astype(np.float32) for key, a in model.init(cfg, 1).items()}
     i = np.array([0, 1, far], type(far))
-    if abs(far) <= 2**53 and "any_length" in get(name).claims and cfg.encoding(0).reach is None:
+    if abs(far) <= 2**53 and "any_length" in claims_of(get(name)):
         assert np.isfinite(model.logits(cfg, p, TOKENS[:, :3], positions=i)).all()
     elif abs(far) > 2**53:
         with pytest.raises(Misuse, match=r"at most 2\^53 in size"):

@@ -176,7 +176,13 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         MINE.replace("claims=EVERY_LAW_OF_DISTANCE", "claims=EVERY_LAW_OF_DISTANCE | {'text'}"),
         {"text": "a position is one number"},
     ),
-    "tokens that see nothing": (BLIND, {"rows of padding": "attention of rows of padding is"}),
+    "tokens that see nothing": (
+        BLIND,
+        {
+            "rows of padding": "attention of rows of padding is",
+            "products": "q and k that are turned alike give the same: not claimed, but holds",
+        },
+    ),
     "axes that nobody looks at": (
         PLANE,
         {"axes": "positions of 2 axes change nothing", "text": "one number is that number on every axis"},
@@ -197,7 +203,7 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         TABLE.replace(
             "def bias",
             "from peref.errors import Misuse\n"
-            "def check(at):\n"
+            "def check(at, dtype):\n"
             "    if at.j.max() > 15:\n"
             "        raise Misuse('too far')\n"
             "def bias",

@@ -12,7 +12,7 @@ from generated import chunked, config, tokens, weights
 from peref import backends, model
 from peref.backends.cuda.attention import attention as cuda_attention
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import claims_of, get, names
 from peref.errors import Misuse
 from peref.laws.gradient import gradient
 from peref.layers import self_attention, start_pass
@@ -139,7 +139,7 @@ def test_all_of_them_decode_in_pieces():
         same(whole, model.logits(cfg, p, X[1:, a:b], n=16), 1e-11)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "window" in get(name).claims])
+@pytest.mark.parametrize("name", [name for name in names() if "window" in claims_of(get(name))])
 def test_a_chunk_under_every_encoding_is_documents_of_that_length(name):
     """In one layer, where nothing is remembered of x: each chunk alone, at its place."""
     pe = get(name)
@@ -156,13 +156,13 @@ def test_a_chunk_under_every_encoding_is_documents_of_that_length(name):
             same(got[:, i], want, 1e-10)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "two_sided" in get(name).claims])
+@pytest.mark.parametrize("name", [name for name in names() if "two_sided" in claims_of(get(name))])
 def test_global_tokens_of_two_sided_layers(name):
     """As Longformer has them: with a window that hides nothing they change nothing; with one that does, what
     they see and who sees them is as without it, and nothing else.
     """
     pe = get(name)
-    if "window" not in pe.claims or pe.embed or pe.mix:
+    if "window" not in claims_of(pe) or pe.embed or pe.mix:
         return
     one = lambda **given: config(name, pe=((name, given),), layers=1, causal=False)
     p, x = weights(one()), tokens(2, 7)

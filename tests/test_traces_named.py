@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recipes.wholes import traces
 
-from peref.encodings import get, names
+from peref.encodings import claims_of, get, names
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.ranking import weighed
@@ -19,7 +19,7 @@ from peref.hooks import distance_table, mixed, rotation, softmax_scale, with_pos
 from peref.model import PLAIN
 
 ROTATE = [name for name in names() if get(name).hook == "rotate"][:3]
-BIAS = [name for name in names() if get(name).hook == "bias" and "any_length" in get(name).claims][:3]
+BIAS = [name for name in names() if get(name).hook == "bias" and "any_length" in claims_of(get(name))][:3]
 MIX = [name for name in names() if get(name).hook == "mix"][:3]
 
 

@@ -8,7 +8,7 @@ import click
 from peref import modules
 from peref.cli import options, text
 from peref.config import Config
-from peref.encodings import SHOWN, get, names, origin, shapes, wanted
+from peref.encodings import SHOWN, claims_of, get, names, origin, shapes, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
 from peref.member import SETTINGS, encodings_of, settings_of
@@ -84,7 +84,7 @@ def describe(name: str) -> dict[str, Any]:
         "settings": list(settings_of(name)),
         "parameters": shapes(encoding),
         "paper": encoding.paper,
-        "claims": sorted(encoding.claims),
+        "claims": sorted(claims_of(encoding)),
         "from": (found.package or found.path) if (found := origin(name)) else None,
     }
 

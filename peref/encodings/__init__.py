@@ -16,12 +16,13 @@ from peref import modules, share
 from peref.encodings.own_file import check_module
 from peref.encodings.record import (
     EVERY_LAW_OF_DISTANCE,
-    FUNCTIONS,
     HOOKS,
     LAWS,
     SHOWN,
     Encoding,
     bind,
+    claims_of,
+    functions_of,
     inverse_root,
     logit_steps,
     only_where,
@@ -39,6 +40,7 @@ from peref.encodings.values import (
     options,
     positive,
     wanted,
+    within_reach,
 )
 from peref.errors import Misuse, did_you_mean
 

@@ -4,12 +4,13 @@ import ast
 import inspect
 from typing import Any
 
-from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, Encoding, settings
+from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, Encoding, claims_of, settings
 from peref.encodings.values import fitting, options_of
 from peref.errors import Misuse, did_you_mean
 
 # how many arrays and records a function is called with, before its settings
 ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend": 7, "mix": 6, "features": 5}
+ARGUMENTS |= {"scale": 1, "steps": 1, "check": 2, "shared": 0, "claims": 0}
 # and those it may take besides: what other encodings of its layer add to the logits
 MORE = {"attend": 1, "score": 1}
 
@@ -29,7 +30,7 @@ def check_module(module: Any) -> None:
     if len(hooks) != 1:
         filled = " and ".join(hooks) or "no hook"
         raise Misuse(f"{here}: ENCODING fills {filled}; expected one of: {', '.join(HOOKS)}")
-    if unknown := sorted(set(encoding.claims) - set(LAWS)):
+    if unknown := sorted(set(claims_of(encoding)) - set(LAWS)):
         near = did_you_mean(unknown[0], LAWS, f"the laws are: {', '.join(LAWS)}")
         raise Misuse(f"{here}: ENCODING claims '{unknown[0]}'{near}")
     check_functions(encoding, here)
@@ -39,7 +40,8 @@ def check_functions(encoding: Encoding, here: str) -> None:
     """Raises Misuse unless each function takes what it is called with, and facts and options are such."""
     defaults: dict[str, Any] = {}
     for name in FUNCTIONS:
-        if (function := getattr(encoding, name)) is None:
+        function = getattr(encoding, name)
+        if function is None or (name == "claims" and not callable(function)):
             continue
         if not callable(function):
             raise Misuse(f"{here}: {name} of ENCODING is a {type(function).__name__}; expected a function")

@@ -24,7 +24,7 @@ HOOKS = {  # what each takes and gives
     "mix": "(be, p, x, at, state, across) -> y [B,T,C], state, instead of attention",
 }
 # what bind fills in: their settings are facts and options
-FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "laws")
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "check", "shared", "claims")
 # earlier: layers of this encoding before this one; biased: whether another in its layer adds a bias
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier", "biased")
 
@@ -35,6 +35,7 @@ LAWS = {
     "any_length": "works past the length trained for",
     "window": "attention may be limited to a window",
     "text": "of several axes: one number for a token is that number on every axis",
+    "products": "of score and attend: q and k that are turned alike are the same, only products are seen",
 }
 # of formulas, where an encoding says nothing else
 SYMBOLS = {
@@ -57,7 +58,7 @@ SYMBOLS = {
     "k": "key",
     "v": "value",
 }
-EVERY_LAW_OF_DISTANCE = frozenset(LAWS) - {"text"}
+EVERY_LAW_OF_DISTANCE = frozenset(LAWS) - {"text", "products"}
 
 
 def no_parameters(rng: Any) -> dict[str, Any]:
@@ -113,7 +114,9 @@ class Encoding:
 
     paper: str
     formula: str  # one line, for people
-    init: Callable = no_parameters  # (rng)                       -> {name: array}
+    init: Callable = (
+        no_parameters  # (rng) -> {name: array}; raises Misuse for facts and options that do not fit
+    )
     embed: Callable | None = None
     rotate: Callable | None = None
     bias: Callable | None = None
@@ -124,23 +127,13 @@ class Encoding:
     features: Callable | None = None
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
-    # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
-    reach: Callable | None = None
-    # (at) -> raises Misuse for a place, in NumPy, or a width that it has nothing for
+    # (at, dtype) -> raises Misuse for a place, in NumPy, that it cannot compute in dtype or has nothing for
     check: Callable | None = None
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
-    products: bool = False  # of q and k score or attend see only products: turned alike they are the same
     shared: Callable = nothing  # () -> names of parameters that all its layers share
     symbols: Mapping[str, str] = field(default_factory=dict)  # of its formula, besides SYMBOLS -> in words
     parts: tuple[str, ...] = ()  # names of its file that a diagnosis may exchange for others
-    # laws it promises; where options decide () -> those, and then read here at the defaults
-    claims: Any = frozenset()
-    laws: Callable | None = field(default=None, init=False)  # that function
-
-    def __post_init__(self) -> None:
-        if callable(self.claims):
-            object.__setattr__(self, "laws", self.claims)
-            object.__setattr__(self, "claims", self.claims())
+    claims: Any = frozenset()  # laws it promises; where options decide () -> those
 
     @property
     def hook(self) -> str:
@@ -161,6 +154,16 @@ def shapes(encoding: Encoding) -> dict[str, list[int]]:
     return {name: list(a.shape) for name, a in bind(encoding, SHOWN, {}).init(generator(0, "pe", 0)).items()}
 
 
+def functions_of(encoding: Encoding) -> dict[str, Callable]:
+    """Those of FUNCTIONS that it has, by their names."""
+    return {name: f for name in FUNCTIONS if callable(f := getattr(encoding, name))}
+
+
+def claims_of(encoding: Encoding) -> frozenset[str]:
+    """The laws that it promises; where options decide, at their defaults."""
+    return encoding.claims() if callable(encoding.claims) else encoding.claims
+
+
 def symbols_of(encoding: Encoding) -> dict[str, str]:
     """Symbol -> what it is, for those of the formula: m_h, else m and h, each with its own words."""
     stems = {name.partition("_")[0]: name for name in encoding.symbols}
@@ -177,14 +180,14 @@ def description(encoding: Encoding) -> str:
     """What help() prints: formula, what its file says, symbols, hook, options, parameters, claims, paper."""
     hook = encoding.hook
     said = inspect.getdoc(inspect.getmodule(inspect.unwrap(getattr(encoding, hook)))) if hook else ""
-    functions = filter(None, (getattr(encoding, name) for name in FUNCTIONS))
-    options = {n: a for f in functions for n, a in settings(f).items() if a.default is not a.empty}
+    every = [a for f in functions_of(encoding).values() for a in settings(f).values()]
+    options = {a.name: a for a in every if a.default is not a.empty}
     parts = {
         "symbols": [f"{name}: {words}" for name, words in symbols_of(encoding).items()],
         "hook": [hook + HOOKS[hook]] if hook else [],
         "options": [str(a).replace("typing.", "") for a in options.values()],
         "parameters": [f"{name} {shape}" for name, shape in shapes(encoding).items()],
-        "claims": [f"{law}: {words}" for law, words in LAWS.items() if law in encoding.claims],
+        "claims": [f"{law}: {words}" for law, words in LAWS.items() if law in claims_of(encoding)],
         "paper": [encoding.paper],
     }
     facts = ", ".join(f"{letter} {SHOWN[letter]}" for letter in "HGDCL")
@@ -270,6 +273,5 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         }
         return partial(function, **wanted) if wanted else function
 
-    filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
-    laws = filled.pop("laws", None)
-    return replace(encoding, **filled, claims=laws() if laws else encoding.claims)
+    filled = replace(encoding, **{name: bound(f) for name, f in functions_of(encoding).items()})
+    return replace(filled, claims=claims_of(filled))

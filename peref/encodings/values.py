@@ -1,5 +1,6 @@
 """What an option of an encoding may be: its default and annotation, the kinds of values, the bounds."""
 
+import math
 import operator
 import sys
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from peref.encodings.record import FUNCTIONS, Encoding, settings
+from peref.encodings.record import Encoding, functions_of, settings
 from peref.errors import Misuse
 
 # of options that are real numbers: beyond these, powers and products of two of them overflow
@@ -17,7 +18,7 @@ SMALLEST_OPTION, LARGEST_OPTION = 1e-30, 1e30
 
 def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
     """Option -> (default, annotation): the union over the encoding's functions."""
-    functions = filter(None, (getattr(encoding, name) for name in FUNCTIONS))
+    functions = functions_of(encoding).values()
     return {name: option for function in functions for name, option in options_of(function).items()}
 
 
@@ -82,6 +83,26 @@ def bounded(name: str, sign: str, bound: float, **numbers: float | None) -> None
     for option, number in numbers.items():
         if number is not None and not holds(number, bound):
             raise Misuse(f"{name}: {option} is {number}; expected a number {words} {bound:g}")
+
+
+def within_reach(name: str, i: Any, dtype: Any, *, first: float, last: float, apart: float) -> None:
+    """Raises Misuse, for encoding `name`, for positions i [...], in NumPy, beyond the first and last that can
+    be computed in `dtype`, or too far apart.
+    """
+    if not i.size:
+        return
+    asked, where = f"{name}: positions {i.min()} to {i.max()} were asked for", f"in {np.dtype(dtype)}"
+    if not (first <= i.min() and i.max() <= last):
+        begins, ends = math.ceil(first), math.floor(last)
+        raise Misuse(
+            f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another "
+            "dtype may move that"
+        )
+    if not i.max() - i.min() <= apart:
+        raise Misuse(
+            f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use "
+            "another dtype"
+        )
 
 
 def positive(name: str, **numbers: float | None) -> None:

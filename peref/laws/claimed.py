@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from peref import model
+from peref import hooks, model
 from peref.compare import same
 from peref.errors import Misuse
 from peref.laws.small import (
@@ -28,7 +28,10 @@ from peref.laws.small import (
     broken,
     documents_alone,
     image,
+    layer_input,
     others,
+    own_weights,
+    place_of,
     tokens,
     weights,
 )
@@ -205,6 +208,31 @@ def axes(s: Subject) -> list[str]:
     return []
 
 
+# ---------------------------------------------------------------- products: what is seen of q and k
+
+
+def both_turned(s: Subject, given: Given) -> tuple[Any, Any]:
+    """Attention of q and k, and of both after one rotation of all their channels."""
+    cfg = s.config(given, layers=1)
+    x, q, k, v = layer_input(cfg, 7)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((cfg.D, cfg.D)))[0]
+    pe, p, at = cfg.encoding(0), own_weights(cfg), place_of(cfg, np.arange(7))
+    attended = lambda q, k: hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
+    return attended(q, k), attended(q @ turn, k @ turn)
+
+
+def products(s: Subject, given: Given) -> None:
+    """q and k that are turned alike give the same attention."""
+    as_is, turned = both_turned(s, given)
+    same(turned, as_is, EXACT, "attention of q and k that are turned alike, against that of q and k")
+
+
+def not_products(s: Subject, given: Given) -> None:
+    as_is, turned = both_turned(s, given)
+    if not abs(turned - as_is).max() > 1e-3:
+        raise broken(f"q and k that are turned alike give the same: {HOLDS}")
+
+
 CLAIMED: dict[str, tuple[Callable[[Subject, Given], Any], Callable[[Subject, Given], Any]]] = {
     "shift": (shift, not_shift),
     "two_sided": (two_sided, not_two_sided),
@@ -212,6 +240,7 @@ CLAIMED: dict[str, tuple[Callable[[Subject, Given], Any], Callable[[Subject, Giv
     "any_length": (any_length, not_any_length),
     "window": (window, not_window),
     "text": (text, not_text),
+    "products": (products, not_products),
 }
 
 

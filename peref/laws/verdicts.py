@@ -48,6 +48,8 @@ ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some
     "grouped heads": lambda s: s.encoding.hook != "mix",
     "loop": lambda s: s.loop is not None and s.encoding.hook,
     "scale of the loop": lambda s: s.loop is not None,
+    "text": lambda s: s.axes > 1 or "text" in s.claims(),
+    "products": lambda s: s.encoding.hook in ("score", "attend") or "products" in s.claims(),
 }
 OF_LOOP = {"loop": loops.loop, "scale of the loop": loops.scale}
 
@@ -133,9 +135,8 @@ def verdicts(s: Subject) -> Iterator[Verdict]:
             if ASKED_OF.get(law, bool)(s):
                 yield Verdict(law, None, *passes(s, check))
         for law in CLAIMED:
-            claims = law in s.claims()
-            if law != "text" or claims or s.axes > 1:
-                yield Verdict(law, claims, *passes(s, partial(claimed.ask, law)))
+            if ASKED_OF.get(law, bool)(s):
+                yield Verdict(law, law in s.claims(), *passes(s, partial(claimed.ask, law)))
 
 
 def about(law: str, found: Mapping[str, str] = LAWS) -> str:

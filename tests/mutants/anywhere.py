@@ -25,15 +25,15 @@ from mutants.ways import (
     with_case,
     with_parameters,
 )
-from peref.encodings import get, options
+from peref.encodings import claims_of, get, options
 from peref.errors import PerefError
 from peref.golden.compute import operation
 
 PLACED = tuple(name for name in ANY if get(name).hook and get(name).axes is not None)
 LINE = PLACED
 AXES = tuple(name for name in PLACED if get(name).axes not in (1, None))
-ABSOLUTE = (*hooked("embed", "rotate"), *(n for n in hooked("score") if "shift" not in get(n).claims))
-BOUNDED = tuple(n for n in with_parameters("table") if "any_length" not in get(n).claims)
+ABSOLUTE = (*hooked("embed", "rotate"), *(n for n in hooked("score") if "shift" not in claims_of(get(n))))
+BOUNDED = tuple(n for n in with_parameters("table") if "any_length" not in claims_of(get(n)))
 SOFTMAX = ("none", *hooked("rotate", "bias", "score"))
 EVERYWHERE = ("none", *hooked("rotate", "bias", "score", "attend"))
 attn = lambda case: case.level == "attn" and case.hook != "attend"

@@ -289,13 +289,13 @@ def survivors(levels):
     return lines
 
 
-def page(found, table, levels):
+def page(found, table, levels, version):
     """docs/tolerance.md."""
     hooks = sorted({hook for hooks in table.values() for hook in hooks})
     lines = [
         "# How much of the tolerance correct programs use, and wrong ones",
         "",
-        "Written by `python tests/mutants/table.py`.",
+        f"Written by `python tests/mutants/table.py`, with golden files {version}.",
         "",
     ]
     lines += [*WORDS.split("\n"), ""]
@@ -355,7 +355,7 @@ def main():
     print(text)
     both = f"{text}\n\nBugs that still get another name:\n\n{confused(found)}"
     written(ROOT / "docs" / "diagnosis.md", both)
-    (ROOT / "docs" / "tolerance.md").write_text(page(found, table, levels))
+    (ROOT / "docs" / "tolerance.md").write_text(page(found, table, levels, book.version))
     for where, name, flag in unasked[0]:
         print("named on honest code", where, name, flag, file=sys.stderr)
     for (m, e), (_, flags) in found.items():

@@ -15,7 +15,8 @@ Not here: cases of one encoding alone, which stand in its own file.
 
 import numpy as np
 
-from peref.encodings import FUNCTIONS, get, options, settings
+from peref.config import Config
+from peref.encodings import claims_of, functions_of, get, options, settings
 from peref.golden.spec.cases import LEVELS_OF_HOOK, Variant, nested, sized
 from peref.settings import other_choices
 from recipes.declared import Law, Refusal
@@ -103,11 +104,11 @@ def rotation(name):
     yield case(name, "op", "unordered", why, "position.counted", **SMALL, positions=UNORDERED)
     why = "Each sequence has positions of its own."
     yield case(name, "op", "rows", why, "position.batch", H=2, G=1, positions=(UNORDERED, UNORDERED[::-1]))
-    if "any_length" in e.claims and e.reach is None:
+    if "any_length" in claims_of(e):
         why = "Positions far out: tables end, wrap round and lose digits there."
         for level in ("table", "op"):
             yield case(name, level, "long", why, *FAR_FLAGS, **SMALL, positions=LONG)
-    if "real_positions" in e.claims:
+    if "real_positions" in claims_of(e):
         yield case(name, "table", "real", "Positions are real numbers.", "position.rounded", positions=REAL)
     if e.axes not in (1, None):
         line = [tuple((k * t) % (3 + k) for t in range(7)) for k in range(1, e.axes + 1)]
@@ -131,7 +132,7 @@ def distances(name, given=None, reach=300, heads="bias.heads", far_flags=("bias.
     heads, far_flags and sides are the flags of the cases: of the numbers of heads, of far distances, of both
     sides.
     """
-    claims = get(name).claims
+    claims = claims_of(get(name))
     options = {"options": given or {}}
     for H in (12, 7):
         yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", heads, **options, H=H, G=1)
@@ -166,7 +167,7 @@ def rows(name, odd="embed.rows"):
         name, "table", "unordered", "Positions repeat and go back.", "position.counted", positions=UNORDERED
     )
     yield case(name, "table", "odd", "An odd width.", odd, C=9)
-    if "any_length" in get(name).claims:
+    if "any_length" in claims_of(get(name)):
         yield case(
             name,
             "table",
@@ -222,7 +223,7 @@ def attention(name, given=None, spread="position.counted"):
         **SMALLER | {"G": 3},
         **options,
     )
-    if "window" in e.claims and e.hook != "attend":
+    if "window" in claims_of(e) and e.hook != "attend":
         yield case(
             name,
             level,
@@ -233,7 +234,7 @@ def attention(name, given=None, spread="position.counted"):
             **options,
             window=3,
         )
-    if "two_sided" in e.claims:
+    if "two_sided" in claims_of(e):
         yield case(
             name,
             level,
@@ -252,25 +253,30 @@ HALVES = ((-2.5, 3.25, 3.0, 9.0, 1.5), (4.0, -1.25, 7.0, 0.0, 0.5))
 CUT = ((1, 1, 1, 2, 2), (0, 3, 3, 3, 3))
 
 
+def has_rows(name):
+    """Whether it ends at the length trained for, with the last row of a table."""
+    return Config(pe=((name, {}),)).ends("float64")[0] == Config.L
+
+
 def away(name, level):
     """Facts away from their defaults, as many at once as there can be: for causal attention, and, two-sided
     where that is claimed, for packed documents whose positions do not restart.
     """
     e = get(name)
     alone = level == "op" and e.hook in ("rotate", "bias")  # which know no documents
-    ends = "any_length" not in e.claims and e.reach is None
+    ends = has_rows(name)
     among = lambda i: nested(np.abs(i).tolist()) if ends else i
     whole = IMAGE[: e.axes] if e.axes not in (1, None) else among(BACK)
-    real = HALVES if "real_positions" in e.claims else among(BACK)
+    real = HALVES if "real_positions" in claims_of(e) else among(BACK)
     # a bias is of one sequence
     places = [i[0] if alone and e.hook == "bias" else i for i in (whole, real)]
     sizes = {"B": 1 if alone and e.hook == "bias" else 2, "T": 5}
     turned = {"R": 4, "layout": "interleaved"} if e.hook == "rotate" else {}
-    seen = {"window": 3} if "window" in e.claims and e.hook != "embed" else {}
+    seen = {"window": 3} if "window" in claims_of(e) and e.hook != "embed" else {}
     yield "", sizes | turned | seen | {"n": 37, "positions": places[0]}
     if e.hook != "embed":
         facts = sizes | turned | {"n": 21, "positions": places[1]}
-        facts |= {"causal": False} if "two_sided" in e.claims else {}
+        facts |= {"causal": False} if "two_sided" in claims_of(e) else {}
         yield ("-real", facts) if alone else ("-packed", facts | {"seg": CUT})
 
 
@@ -349,7 +355,7 @@ def refusals(name):
             "A rotary width beyond the head: there are no such channels.",
             facts={"R": 12},
         )
-    if "two_sided" not in e.claims:
+    if "two_sided" not in claims_of(e):
         yield refused(
             name,
             LEVELS_OF_HOOK[e.hook][-1],
@@ -359,7 +365,7 @@ def refusals(name):
             facts={"causal": False},
         )
     if e.axes == 1:
-        if "real_positions" in e.claims:
+        if "real_positions" in claims_of(e):
             yield refused(
                 name,
                 level,
@@ -398,7 +404,7 @@ def laws(name):
         "The first tokens alone give what they give among more: so a cache may hold them.",
     )
     yield law(name, level, "packed", "A document in a packed sequence is computed as if alone.")
-    if "shift" in e.claims and e.axes is not None:
+    if "shift" in claims_of(e) and e.axes is not None:
         yield law(
             name, level, "shift", "Only distances count: a number added to every position changes nothing."
         )
@@ -408,9 +414,9 @@ def laws(name):
         _, gain, _ = usual.case.config.encoding(0).rotate({}, np.arange(3), 16)
         if gain is None:
             yield usual
-            if e.axes == 1 or "text" in e.claims:
+            if e.axes == 1 or "text" in claims_of(e):
                 yield law(name, "op", "composition", "Turned by m and then by n is turned by m + n.")
-    if e.hook != "mix" and not any("G" in settings(f) for f in (getattr(e, n) for n in FUNCTIONS) if f):
+    if e.hook != "mix" and not any("G" in settings(f) for f in functions_of(e).values()):
         why = (
             "A key-value head serves the query heads next to one another: repeated for each of them it "
             "changes nothing."

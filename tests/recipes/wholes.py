@@ -22,10 +22,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from peref.config import SHAPES
-from peref.encodings import get, names
+from peref.encodings import claims_of, get, names
 from peref.golden.spec.cases import Case, sized
 from peref.golden.spec.models import RECIPE, ModelCase
 from recipes import module
+from recipes.families import has_rows
 
 Facts = dict[str, Any]
 PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))  # documents, 0 is padding
@@ -180,7 +181,7 @@ def traces() -> Iterator[ModelCase]:
         )
         if e.axes is not None and e.hook != "mix":
             yield moved(name)
-        if "window" in e.claims and e.hook not in ("embed", "mix"):
+        if "window" in claims_of(e) and e.hook not in ("embed", "mix"):
             why = (
                 "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; "
                 "positions are not places in a ring."
@@ -214,7 +215,7 @@ def of_positions(name: str) -> tuple[str, ...]:
     table.
     """
     e = get(name)
-    placed = e.hook in ("embed", "rotate") or (e.hook == "bias" and "any_length" in e.claims)
+    placed = e.hook in ("embed", "rotate") or (e.hook == "bias" and "any_length" in claims_of(e))
     both = ("cache.position_restarts", "cache.position_offset")
     return without(name, both) if placed else more_flags(name, "positions")
 
@@ -270,9 +271,8 @@ def in_layers(name: str, **options: Any) -> ModelCase:
 
 def moved(name: str, slug: str = "moved", **options: Any) -> ModelCase:
     """Positions that are not their slots."""
-    e = get(name)
     why = "Positions repeat, leave gaps and go back, within a call and from one call to the next."
-    given = {"positions": MOVED if "any_length" in e.claims or e.reach else tuple(sorted(MOVED)), "T": 5}
+    given = {"positions": tuple(sorted(MOVED)) if has_rows(name) else MOVED, "T": 5}
     given |= FEW_HEADS | options_of(name, "trace") | ({"options": options} if options else {})
     calls = in_calls(((0, 2), (2, 3), (3, 5)), 37)
     # a chunk of two tokens shows too little of its future in 16 bits

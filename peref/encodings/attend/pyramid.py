@@ -49,6 +49,7 @@ from peref.tape import Op
 from peref.xp import like, namespace
 
 CHUNK = 32  # queries that share a copy of their windows, where w is smaller
+Position = Literal["none", "level", "centre"]
 LEVEL_ROWS = 32  # rows for "level": no sequence is as long as two such blocks
 
 
@@ -241,7 +242,7 @@ def windowed(be, q, k, v, at, w, scale):
     return unfold(be.attention(q, fold(k, **cut), fold(v, **cut), at=there, scale=scale), tokens=T, rows=B)
 
 
-def init(rng, *, C, H, D, position: Literal["none", "level", "centre"] = "none"):
+def init(rng, *, C, H, D, position: Position = "none"):
     gate = {"gate.weight": initial(rng, H, C), "gate.bias": 0.0 * rng.uniform(size=H)}
     return gate | ({"level": 0.02 * rng.standard_normal((LEVEL_ROWS, D))} if position == "level" else {})
 
@@ -262,7 +263,7 @@ def attend(
     D,
     L,
     local: int | None = None,
-    position: Literal["none", "level", "centre"] = "none",
+    position: Position = "none",
     base: float = 10000.0,
 ):
     w = max(L // 8, 1) if local is None else local
@@ -296,6 +297,12 @@ def attend(
     return blend(near, far(q, K, V, reads=reads, scale=scale), f["gate"], there(some)) if reads else near
 
 
+def claims(*, position: Position = "none"):
+    return frozenset(
+        {"shift", "real_positions", "any_length"} | ({"products"} if position == "none" else set())
+    )
+
+
 ENCODING = Encoding(
     "no paper",
     "o = g softmax(q k_near) v_near + (1-g) softmax(q K_b + ln n_b) V_b",
@@ -309,8 +316,7 @@ ENCODING = Encoding(
     },
     init=init,
     attend=attend,
-    products=True,
     features=features,
-    claims=frozenset({"shift", "real_positions", "any_length"}),
+    claims=claims,
     parts=("sigmoid", "pool", "far", "blend"),
 )

@@ -33,7 +33,7 @@ def init(rng, *, H, L, causal, max_distance: int | None = None):
     return {"table": 0.02 * rng.standard_normal((H, last - first + 1))}
 
 
-def check(at, *, L, causal, max_distance: int | None = None):
+def check(at, dtype, *, L, causal, max_distance: int | None = None):
     within(at.distances, L, causal, max_distance)
 
 

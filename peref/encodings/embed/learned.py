@@ -23,7 +23,7 @@ def init(rng, *, L, C):
     return {"table": 0.02 * rng.standard_normal((L, C))}
 
 
-def check(at, *, L):
+def check(at, dtype, *, L):
     within(at.i, L)
 
 

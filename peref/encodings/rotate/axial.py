@@ -68,17 +68,18 @@ def rotate(
     )
 
 
-def check(at, *, R):
+def init(rng, *, R):
     if R % 4:
         raise Misuse(f"axial: rotary width is {R}; expected a multiple of 4")
+    return {}
 
 
 ENCODING = Encoding(
     "arXiv:2403.13298",
     "angle = (i // width or i % width) base^(-4m/R)",
     symbols={"m": "pair of channels of one axis"},
+    init=init,
     rotate=rotate,
     axes=2,
-    check=check,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
 )

@@ -28,15 +28,15 @@ import math
 
 import numpy as np
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, positive, within_reach
 from peref.xp import namespace
 
 
-def reach(dtype, *, scale_base: float = 512.0, gamma: float = 0.4, centre: float = 0.0):
+def check(at, dtype, *, scale_base: float = 512.0, gamma: float = 0.4, centre: float = 0.0):
     positive("xpos", scale_base=scale_base, gamma=gamma)
     room = math.log(np.finfo(dtype).eps) - math.log(np.finfo(dtype).tiny)
     far = scale_base * room / math.log1p(1 / gamma)  # z_0^(far/B) = tiny/eps
-    return centre - far, centre + far, far
+    within_reach("xpos", at.i, dtype, first=centre - far, last=centre + far, apart=far)
 
 
 def rotate(
@@ -55,6 +55,6 @@ ENCODING = Encoding(
     "angle = i base^(-2n/R), q z_n^(i/B), k z_n^(-j/B)",
     symbols={"z_n": "(2n/R + gamma)/(1 + gamma)", "B": "scale_base"},
     rotate=rotate,
-    reach=reach,
+    check=check,
     claims=frozenset({"shift", "real_positions", "window"}),
 )

@@ -107,7 +107,6 @@ ENCODING = Encoding(
     init=init,
     score=score,
     axes=None,
-    products=True,
-    claims=EVERY_LAW_OF_DISTANCE,
+    claims=EVERY_LAW_OF_DISTANCE | {"products"},
     parts=("relu", "network"),
 )

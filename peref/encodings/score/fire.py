@@ -92,8 +92,7 @@ ENCODING = Encoding(
     },
     init=init,
     score=score,
-    products=True,
     shared=shared,
-    claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
+    claims=frozenset({"two_sided", "real_positions", "any_length", "window", "products"}),
     parts=("relu", "share"),
 )

@@ -72,9 +72,8 @@ ENCODING = Encoding(
     symbols={"f_l": "gate of token l, sigmoid(W x + b)", "l": "a token after the key, up to the query"},
     init=init,
     score=score,
-    products=True,
     features=features,
-    claims=frozenset({"shift", "real_positions", "any_length", "window"}),
+    claims=frozenset({"shift", "real_positions", "any_length", "window", "products"}),
     axes=None,
     parts=("log_sigmoid", "gate_row", "gate_column", "prefix_sum"),
 )

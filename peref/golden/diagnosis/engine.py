@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.encodings import FUNCTIONS as HOOKS
-from peref.encodings import get, module
+from peref.encodings import functions_of, get, module
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.spec.cases import Case
@@ -249,8 +248,7 @@ def with_functions(case: Case, changes: dict[str, Any]) -> Any:
         name: partial(exchanged_in(f.func, here, there), **f.keywords)
         if isinstance(f, partial)
         else exchanged_in(f, here, there)
-        for name in HOOKS
-        if (f := getattr(pe, name))
+        for name, f in functions_of(pe).items()
     }
     return replace(pe, **new)
 
