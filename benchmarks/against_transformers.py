@@ -119,12 +119,26 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Qwen3MoeForCausalLM,
         hf.Qwen3MoeConfig(**SIZES, **QWEN_EXPERTS, attention_bias=True, tie_word_embeddings=True),
     ),
+    "qwen3-moe-some-layers": (
+        hf.Qwen3MoeForCausalLM,
+        hf.Qwen3MoeConfig(
+            **MORE, **QWEN_EXPERTS, norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[1]
+        ),
+    ),
     "gpt-oss": (hf.GptOssForCausalLM, hf.GptOssConfig(**OSS, swiglu_limit=0.8)),
     "gpt-oss-all-experts": (
         hf.GptOssForCausalLM,
         hf.GptOssConfig(**OSS | {"num_experts_per_tok": 6, "attention_bias": False}, layer_types=TYPES),
     ),
     "llama4": (hf.Llama4ForCausalLM, hf.Llama4TextConfig(**SCOUT)),
+    "llama4-some-layers": (
+        hf.Llama4ForCausalLM,
+        hf.Llama4TextConfig(**SCOUT, interleave_moe_layer_step=2),
+    ),
+    "llama4-own-experts": (
+        hf.Llama4ForCausalLM,
+        hf.Llama4TextConfig(**SCOUT, moe_layers=[0, 3]),
+    ),
     "llama4-two-experts": (
         hf.Llama4ForCausalLM,
         hf.Llama4TextConfig(**SCOUT | {"num_experts_per_tok": 2, "use_qk_norm": False}),

@@ -16,14 +16,15 @@ from peref.xp import Arrays
 
 @dataclass(frozen=True)
 class Cache:
-    """What decoding remembers: for each layer keys after rotation, values, features and states; where the
-    keys are; n.
+    """What decoding remembers: for each layer keys after rotation, values, features, states and what the last
+    token gave the feed-forward; where the keys are; n.
     """
 
     n: int
     j: Any = None  # positions of the keys so far, [S], [B,S] or [A,B,S]
     seg: Any = None  # [B,S]
-    layers: tuple[Arrays, ...] = ()  # {"k", "v" and "f.<feature>": Kept, "state": a dict of arrays}
+    # {"k", "v" and "f.<feature>": Kept, "state": a dict of arrays, "before": [B,1,C]}
+    layers: tuple[Arrays, ...] = ()
     B: int | None = None  # sequences, None while empty
 
     @property

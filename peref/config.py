@@ -13,7 +13,7 @@ import numpy as np
 from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
-from peref.member import Layer, Layout, bound, by_hooks, encodings_of, fills, settled
+from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled
 from peref.ops.place import At, positions_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -24,7 +24,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 LARGEST_SIZE = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
 
 ALONE = get("none")
-Activation = Literal["swiglu", "geglu", "swiglu_clamped", "gelu", "gelu_exact", "relu", "relu2", "none"]
+Activation = Literal[
+    "swiglu", "geglu", "swiglu_clamped", "gelu", "gelu_exact", "relu", "relu2", "channel_mix", "none"
+]
+QKV = Literal["q", "k", "v", "qk", "qv", "kv"]
+InnerMaps = Literal["gate", "up", "down", "gate_up", "gate_down", "up_down"]
 OF_EXPERTS = ("experts_chosen", "router", "router_normed", "router_bias", "router_scales", "shared_expert")
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -35,14 +39,16 @@ class Config:
     others.
 
     pe          the cycle of encodings over the layers, (name, options) pairs; options may also be
-                settings of these layers (member.py), for which R, layout and window are the default
+                settings of these layers (member.py), for which R, layout, window, F and experts are the
+                default
     G           key-value heads: H/2 for attention (H where H is odd); mixing layers have none
     D           head width: C/H
     F           feed-forward width: 8C/3 rounded up to a multiple of 32 where it is gated, else 4C
     R           rotary width, the first channels of a head that turn: D
     layout      which channels of q and k are a pair: "half" or "interleaved"
     activation  of the feed-forward: swiglu, geglu and swiglu_clamped are gated, gelu and geglu are the
-                tanh form, gelu_exact is by erf, relu2 the square of relu; none: there is no feed-forward
+                tanh form, gelu_exact is by erf, relu2 the square of relu; channel_mix is RWKV's feed-forward,
+                which reads the token before as well (layers.channel_mix); none: there is no feed-forward
     norm_place  "before" a sublayer, "after" it, on what it adds to the stream, or "both"
     norm_from_one
                 norms multiply by 1 + weight
@@ -50,7 +56,8 @@ class Config:
                 enters the layer; "shared": and share its norm
     activation_limit
                 where the gate and the other half of swiglu_clamped (gpt-oss's) end: 7
-    experts     how many feed-forwards of width F a router chooses from (ops/experts.py); none: there is one
+    experts     how many feed-forwards of width F a router chooses from (ops/experts.py); none: there is one.
+                As F, of the layers whose member does not say otherwise
     experts_chosen
                 how many of them a token goes through: 2
     router      what their weights are: the "softmax" over all of them, or the "sigmoid" of each
@@ -59,10 +66,11 @@ class Config:
     router_scales
                 what is multiplied with a weight: an expert's "output", or its "input" (Llama 4)
     shared_expert
-                one more, of width F, that every token goes through
+                one more, of width F, that every token goes through, in the layers that have some
     biases      on every linear map but the head and the router, and in LayerNorm
     qkv_bias, o_bias, ff_bias, norm_bias
-                of some of them: as biases unless said; head_bias: on the head, router_bias: on the router
+                of some of them: as biases unless said; "qk" or "gate_up" are those of q and k, or of gate and
+                up, alone. head_bias: on the head, router_bias: on the router
     qk_norm     RMSNorm over each head of q and k, before they turn; qk_norm_over="width": over all their
                 heads at once
     unit_heads  where q and k turn, each head of them is divided by its root mean square first (Llama 4)
@@ -102,9 +110,9 @@ class Config:
     router_scales: Literal["output", "input"] = "output"
     shared_expert: bool = False
     biases: bool = False
-    qkv_bias: bool = None  # type: ignore[assignment]
+    qkv_bias: bool | QKV = None  # type: ignore[assignment]
     o_bias: bool = None  # type: ignore[assignment]
-    ff_bias: bool = None  # type: ignore[assignment]
+    ff_bias: bool | InnerMaps = None  # type: ignore[assignment]
     norm_bias: bool = None  # type: ignore[assignment]
     head_bias: bool = False
     qk_norm: bool = False
@@ -179,27 +187,33 @@ class Config:
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
                 raise Misuse(f"{name} is {given}; expected a number above 0")
         feeds, of_layer = self.activation != "none", self.norm == "layer"
+        counts = {given.get("experts", self.experts) for _, given in self.pe} - {None}
         idle = {
             "F": None if feeds else self.F,
             "ff_bias": None if feeds else self.ff_bias,
-            "experts": None if feeds else self.experts,
+            "experts": None if feeds and counts else self.experts,
             "activation_limit": None if self.activation == "swiglu_clamped" else self.activation_limit,
             "residual": None if feeds or self.residual == "sequential" else self.residual,
             "norm_bias": None if of_layer else self.norm_bias,
             "qk_norm_over": None if self.qk_norm or self.qk_norm_over == "head" else self.qk_norm_over,
         }
-        alone = [n for n in OF_EXPERTS if self.experts is None and getattr(self, n) != getattr(Config, n)]
+        alone = [n for n in OF_EXPERTS if not counts and getattr(self, n) != getattr(Config, n)]
         for name in [*(name for name, given in idle.items() if given), *alone]:
             raise Misuse(
                 f"{name} is {getattr(self, name)}, but this model has nothing for it; leave it unset"
             )
-        if self.experts is not None:
-            self._fill(
-                "experts_chosen", min(2, self.experts) if self.experts_chosen is None else self.experts_chosen
-            )
-            if self.experts_chosen > self.experts:
+        if counts and self.activation == "channel_mix":
+            raise Misuse(f"experts is {max(counts)}, but activation is channel_mix, of which there is one")
+        if not self.gated and "gate" in str(self.ff_bias):
+            raise Misuse(f"ff_bias is {self.ff_bias}, but {self.activation} has no gate")
+        for name, given in () if feeds else self.pe:
+            if said := given.keys() & FEEDING:
+                raise Misuse(f"{name}: {min(said)} is {given[min(said)]}, but there is no feed-forward")
+        if counts:
+            self._fill("experts_chosen", self.experts_chosen or min(2, *counts))
+            if self.experts_chosen > min(counts):
                 raise Misuse(
-                    f"experts_chosen is {self.experts_chosen}; expected at most experts, {self.experts}"
+                    f"experts_chosen is {self.experts_chosen}; expected at most experts, {min(counts)}"
                 )
         if self.activation == "swiglu_clamped" and self.activation_limit is None:
             self._fill("activation_limit", 7.0)
@@ -269,7 +283,8 @@ class Config:
             letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")
         }
         earlier = lambda one: rounds * count(one, cycle) + count(one, cycle[:at])
-        return bound(name, given, facts | {"layer": layer}, earlier, self.layout, self.window)
+        model = {name: getattr(self, name) for name in ("layout", "window", *FEEDING)}
+        return bound(name, given, facts | {"layer": layer}, earlier, model)
 
     @cached_property
     def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Layer], ...]:

@@ -41,7 +41,7 @@ from peref.hooks import (
     score_terms,
     turn_heads,
 )
-from peref.member import Layer, bound, by_hooks, encodings_of, fills, settled
+from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, fills, settled
 from peref.model import PLAIN
 from peref.ops.attention import scores
 from peref.ops.place import At, positions_of
@@ -126,7 +126,10 @@ def layer_of(name: str, facts: dict[str, Any], given: dict[str, Any], layout: st
     for one in encodings_of(name):
         fills_one_of(one, SOFTMAX)
     check_sizes(facts)
-    layer = bound(name, settled(name, given), ONE_LAYER | facts, lambda _: 0, layout, facts["window"])  # type: ignore[arg-type]
+    if beside := sorted(given.keys() & FEEDING):
+        raise Misuse(f"{beside[0]} is {given[beside[0]]}, but this is attention alone; leave it out")
+    model = {"layout": layout, "window": facts["window"]}
+    layer = bound(name, settled(name, given), ONE_LAYER | facts, lambda _: 0, model)
     check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
     check_options(layer.pe)
     return layer

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from peref import hooks
 from peref.backends import Backend
 from peref.config import Config
-from peref.ops.activation import geglu, gelu, relu, relu2, swiglu, swiglu_clamped
+from peref.ops.activation import gated, geglu, gelu, relu, relu2, swiglu, swiglu_clamped
 from peref.ops.cast import in_dtype
 from peref.ops.experts import routed
 from peref.ops.gelu_exact import gelu_exact
@@ -27,6 +27,7 @@ from peref.ops.norm import from_one
 from peref.ops.place import At
 from peref.ops.scaled import scaled, softcapped
 from peref.ops.shape import add, merge_heads, split_heads
+from peref.ops.shift import lerp, previous
 from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays, namespace
 
@@ -77,10 +78,10 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
             factor, more = layer.factor(place.i), layer.softcap or layer.sinks
             more = more or factor is not None or place.everywhere is not None
             more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
-            more = more or not is_usual(cfg)
+            more = more or layer.experts or not is_usual(cfg)
             if alone and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
-                settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "F", "norm", "eps")}
-                settings |= {"layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
+                settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "norm", "eps")}
+                settings |= {"F": layer.F, "layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
                 token = be.token(*tables, at=place, **settings)
             made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
@@ -96,7 +97,6 @@ def is_usual(cfg: Config) -> bool:
         "residual",
         "qk_norm_over",
         "residual_factor",
-        "experts",
         "unit_heads",
     )
     return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)
@@ -151,7 +151,11 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
         return total, new
     if this.cfg.residual != "shared":
         h = entering(this, w, "norm2", x if this.cfg.residual == "parallel" else total)  # [B,T,C]
-    return feed_forward(this, w, h, total), new  # [B,T,C]
+    if this.cfg.activation != "channel_mix":
+        return feed_forward(this, layer, h, total), new  # [B,T,C]
+    before, last = previous(h, (old or {}).get("before"), this.there.runs)  # [B,T,C], [B,1,C]
+    y = channel_mix(this, w, h, before)  # [B,T,C]
+    return add(total, leaving(this, w, "after2", y)), new and new | {"before": last}
 
 
 def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
@@ -194,15 +198,15 @@ def mixer(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     return hooks.mixed(this.be, pe, p, x, this.there, old, this.across)  # [B,T,C]
 
 
-def feed_forward(this: Pass, w: Arrays, x: Any, residual: Any) -> Any:
+def feed_forward(this: Pass, layer: int, x: Any, residual: Any) -> Any:
     """residual + W_down(f(W_gate x) W_up x), or without a gate W_down f(W_up x), f the activation."""
-    be, cfg = this.be, this.cfg
+    be, cfg, w, experts = this.be, this.cfg, this.weights[layer], this.cfg.layer(layer).experts
     fused = cfg.activation in FUSED and cfg.norm_place == "before" and cfg.residual_factor == 1
-    if fused and not cfg.experts:
+    if fused and not experts:
         *gate, up = inner(this, w, x)
         down = w["down.weight"], w.get("down.bias")
         return be.activated_linear(up, gate[0] if gate else None, *down, residual)  # [B,T,C]
-    y = of_experts(this, w, x) if cfg.experts else dense(this, w, x)  # [B,T,C]
+    y = of_experts(this, w, x) if experts else dense(this, w, x)  # [B,T,C]
     return add(residual, leaving(this, w, "after2", y))
 
 
@@ -216,6 +220,17 @@ def dense(this: Pass, w: Arrays, x: Any, of: str = "") -> Any:
     parts = inner(this, w, x, of)
     h = ACTIVATIONS[this.cfg.activation](*map(this.be.widen, parts), **limit(this.cfg))  # [B,T,F]
     return linear(this, w, f"{of}down", in_dtype(h, parts[0].dtype))  # [B,T,C]
+
+
+def channel_mix(this: Pass, w: Arrays, x: Any, before: Any) -> Any:
+    """sigmoid(W_receptance x_r) W_down relu(W_up x_u)^2, both between x [B,T,C] and the tokens before them,
+    by a weight of each channel. Peng et al. 2023, arXiv:2305.13048, section 3.1.
+    """
+    wide = this.be.widen
+    between = lambda role: in_dtype(lerp(wide(before), wide(x), wide(w[f"mix.{role}"])), x.dtype)
+    r, up = (linear(this, w, role, between(role)) for role in ("receptance", "up"))  # [B,T,C], [B,T,F]
+    y = linear(this, w, "down", in_dtype(relu2(wide(up)), x.dtype))  # [B,T,C]
+    return in_dtype(gated(wide(r), wide(y)), x.dtype)
 
 
 def limit(cfg: Config) -> dict[str, float]:

@@ -14,6 +14,8 @@ the settings of its layers, which are
                 (gpt-oss)
     temperature, temperature_slope, temperature_length
                 a factor on queries by position, its b, 0.1, and its L, the model's (ops/temperature.py)
+    experts     how many feed-forwards a router chooses from, as Config's; none: there is one
+    F           how wide it is, or each of them, as Config's
 
 Those that are not given are the model's, or the encoding's. Layers take what means something to them: where
 nothing turns there is no layout, where a mix stands in place of attention nothing at all. Options of several
@@ -45,9 +47,12 @@ SETTINGS: dict[str, Any] = {
     "temperature": Temperature,
     "temperature_slope": float,
     "temperature_length": int,
+    "experts": int | None,
+    "F": int,
 }
 LEARNED = ("sinks", "temperature")  # settings that have parameters of these names, [H] each
 SHARPER = {"temperature", "temperature_slope", "temperature_length"}
+FEEDING = ("experts", "F")  # those of the feed-forward
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class Layer:
     temperature: Temperature = "none"
     temperature_slope: float = 0.1
     temperature_length: int = 0
+    experts: int | None = None
+    F: int = None  # type: ignore[assignment]
 
     @property
     def sees(self) -> tuple[int | None, ...]:
@@ -113,7 +120,7 @@ def settings_of(name: str) -> dict[str, Any]:
     attending = () if fills(name, "mix") else ("window", "chunk", "global_tokens", *sorted(SHARPER))
     turning = ("rotary_dim", "layout") if fills(name, "rotate") else ()
     scaled = () if fills(name, "mix", "attend") else ("scale", "softcap", "sinks")
-    return {setting: SETTINGS[setting] for setting in (*attending, *turning, *scaled)}
+    return {setting: SETTINGS[setting] for setting in (*attending, *turning, *scaled, *FEEDING)}
 
 
 def kinds(name: str) -> dict[str, Any]:
@@ -144,11 +151,7 @@ def settled(name: str, given: dict[str, Any]) -> dict[str, Any]:
 def nobody_has(option: str, members: list[str]) -> str:
     """What to say of an option that none of these members has."""
     known = list(dict.fromkeys(key for name in members for key in kinds(name)))
-    has = (
-        f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}"
-        if known
-        else "there are no options"
-    )
+    has = f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}"
     return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"
 
 
@@ -157,11 +160,10 @@ def bound(
     given: Mapping[str, Any],
     facts: dict[str, Any],
     earlier: Callable[[str], int],
-    layout: Layout,
-    window: int | None,
+    model: Mapping[str, Any],
 ) -> Layer:
-    """The layer of a member with these facts; layout and window are the model's; earlier(encoding) counts the
-    layers of an encoding before this one.
+    """The layer of a member with these facts; `model` has the settings that are the model's where none is
+    given; earlier(encoding) counts the layers of an encoding before this one.
     """
     names, parts = encodings_of(name), {}
     facts |= {"R": given.get("rotary_dim", facts["R"]), "biased": len(names) > 1 and fills(name, "bias")}
@@ -175,7 +177,7 @@ def bound(
         parts[one] = pe
     pe = combined(parts, facts["D"]) if len(parts) > 1 else parts[name]
     mine = {key: given[key] for key in settings_of(name).keys() & given.keys() - {"scale", "rotary_dim"}}
-    mine = {"layout": layout, "window": window, "temperature_length": facts["L"]} | mine
+    mine = {**model, "temperature_length": facts["L"], **mine}
     if mine.get("temperature", "none") != "none":  # it looks at positions, one number for a token
         if pe.axes not in (None, 1):
             raise Misuse(

@@ -15,8 +15,9 @@ Not here: an encoding's own parameters, what a backend makes besides; memory tha
 """
 
 import contextlib
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ import numpy as np
 from peref.backends import find
 from peref.config import Config
 from peref.errors import Misuse
-from peref.member import fills
-from peref.parameters import norms_of
+from peref.member import FEEDING, fills
+from peref.parameters import feed_forwards, norms_of
 
 TOKEN = 16  # bytes of one token and its target
 
@@ -41,18 +42,29 @@ def inner_maps(cfg: Config) -> int:
     return 0 if cfg.activation == "none" else 2 if cfg.gated else 1
 
 
+def fed(cfg: Config, many: Callable[[tuple[int, ...]], int]) -> int:
+    """Channels of all feed-forwards at least, counting as many of a kind as `many` says of how many there
+    are.
+    """
+    found = 0
+    for _, given in cfg.pe:
+        experts, F = (given.get(name, getattr(cfg, name)) for name in FEEDING)
+        found += sum(many(each) for _, each in feed_forwards(cfg, experts)) * (F or 0)
+    return cfg.layers // len(cfg.pe) * found
+
+
 def parameter_count(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
     attention = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D
-    inner = cfg.layers * (1 + inner_maps(cfg)) * (cfg.F or 0) * (cfg.experts or 1)
+    inner = (1 + inner_maps(cfg)) * fed(cfg, lambda each: math.prod(each))
     norms = len(norms_of(cfg)) * cfg.layers + 1
     return ((1 if cfg.tied else 2) * cfg.V + attention + inner + norms) * cfg.C
 
 
 def activations(cfg: Config) -> int:
     """Numbers that forward keeps for each token at least."""
-    chosen = 1 if cfg.experts is None else cfg.experts_chosen
-    return cfg.layers * (len(norms_of(cfg)) * cfg.C + inner_maps(cfg) * (cfg.F or 0) * chosen) + 2 * cfg.V
+    chosen = fed(cfg, lambda each: cfg.experts_chosen if each else 1)
+    return cfg.layers * len(norms_of(cfg)) * cfg.C + inner_maps(cfg) * chosen + 2 * cfg.V
 
 
 def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

@@ -8,6 +8,7 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
     <l>.router.weight [E,C]   <l>.experts.gate.weight <l>.experts.up.weight [E,F,C]
                       <l>.experts.down.weight [E,C,F]   <l>.shared.gate.weight ... as without experts
+    <l>.receptance.weight [C,C]   <l>.mix.receptance  <l>.mix.up [C]   of channel_mix, beside up and down
     <l>.after1.weight  <l>.after2.weight [C]   norms behind a sublayer   embed_norm.weight [C]
     <l>.sinks  <l>.temperature [H]   of layers with these settings
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
@@ -108,16 +109,16 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
         role: str,
         rows: int,
         columns: int,
-        biased: bool | None,
+        biased: bool | str | None,
         times: float = 1.0,
         each: tuple[int, ...] = (),
     ) -> None:
-        """`each`: as many such maps."""
+        """`each`: as many such maps. `biased` may name the roles that are."""
         p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), *each, rows, columns)
-        if biased:
+        if biased is True or role.rpartition(".")[2] in (biased or ()):
             p[f"{layer}.{role}.bias"] = np.zeros((*each, rows))
 
-    C, F, D, H, G = cfg.C, cfg.F, cfg.D, cfg.H, cfg.G
+    C, F, D, H, G = cfg.C, cfg.layer(layer).F, cfg.D, cfg.H, cfg.G
     out = (2 * cfg.layers) ** -0.5
     if not encoding.mix:
         linear("q", H * D, C, cfg.qkv_bias, query_size(encoding, D))
@@ -129,24 +130,34 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
             wide = cfg.qk_norm_over == "width"
             for role, heads in (("qnorm", H), ("knorm", G)):
                 p |= init_norm(cfg, f"{layer}.{role}", heads * D if wide else D)
-    if cfg.experts is not None:
-        linear("router", cfg.experts, C, cfg.router_bias)
-    for of, each in feed_forwards(cfg):
+    if (experts := cfg.layer(layer).experts) is not None:
+        linear("router", experts, C, cfg.router_bias)
+    for of, each in feed_forwards(cfg, experts):
         if cfg.gated:
             linear(f"{of}gate", F, C, cfg.ff_bias, each=each)
         linear(f"{of}up", F, C, cfg.ff_bias, each=each)
         linear(f"{of}down", C, F, cfg.ff_bias, out, each=each)
+    if cfg.activation == "channel_mix":
+        linear("receptance", C, C, cfg.ff_bias)
+        p |= {f"{layer}.mix.{role}": between_tokens(cfg, layer) for role in ("receptance", "up")}
     for name, a in encoding.init(stream("pe", layer)).items():
         if (on_disk := where_on_disk(cfg, layer, name)) not in before:
             p[on_disk] = np.asarray(a)
     return p
 
 
-def feed_forwards(cfg: Config) -> list[tuple[str, tuple[int, ...]]]:
+def between_tokens(cfg: Config, layer: int) -> np.ndarray:
+    """Where a channel mix begins between the token before, 0, and the token, 1, [C]: as in the code released
+    with the paper (RWKV-LM, v4neo).
+    """
+    return (np.arange(cfg.C) / cfg.C) ** (1 - layer / cfg.layers)
+
+
+def feed_forwards(cfg: Config, experts: int | None) -> list[tuple[str, tuple[int, ...]]]:
     """What stands before the names of each feed-forward of a layer, and how many of it there are."""
-    if cfg.experts is None:
+    if experts is None:
         return [] if cfg.activation == "none" else [("", ())]
-    return [("experts.", (cfg.experts,)), *([("shared.", ())] if cfg.shared_expert else [])]
+    return [("experts.", (experts,)), *([("shared.", ())] if cfg.shared_expert else [])]
 
 
 def learned_settings(layer: Layer, H: int, L: int) -> Arrays:

@@ -52,6 +52,18 @@ FORMS = {
     "experts beside a shared one": {"experts": 4, "experts_chosen": 1, "router": "sigmoid", **ON_INPUT},
     "experts by sigmoids, normed": {"experts": 4, "router": "sigmoid", "activation": "relu2"},
     "a shared expert with biases": {"experts": 4, "shared_expert": True, "ff_bias": True},
+    "experts in the last layer": {"pe": (("learned", {}), ("none", {"experts": 4, "F": 6}))}
+    | {"shared_expert": True},
+    "experts but in the last layer": {"pe": (("learned", {}), ("none", {"experts": None, "F": 9}))}
+    | {"experts": 3, "router": "sigmoid"},
+    "channel mix": {"activation": "channel_mix"},
+    "channel mix, two norms": {"activation": "channel_mix", "residual": "parallel", "norm_place": "both"},
+    "channel mix of one norm, with factors": FACTORS
+    | {"activation": "channel_mix", "residual": "shared", "ff_bias": True, **LAYER_NORM},
+    "bias of q alone": {"qkv_bias": "q"},
+    "biases of q and v alone": {"qkv_bias": "qv"},
+    "bias of the gate alone": {"ff_bias": "gate"},
+    "biases of up and down alone, of experts": {"ff_bias": "up_down", "experts": 3, "shared_expert": True},
     "no feed-forward": {"activation": "none", "F": None, "norm_place": "both"},
     "norm of all heads": {"qk_norm": True, "qk_norm_over": "width"},
     "norm of the embedding": {"embed_norm": True, "embed_factor": 2.0},
@@ -60,6 +72,7 @@ FORMS = {
     "bias of the head": {"head_bias": True, "tied": False},
     "bias of a tied head": {"head_bias": True, "logit_softcap": 0.8, "logit_factor": 2.0},
 }
+NO_EXPERTS = {"experts": None, "experts_chosen": None, "shared_expert": False}
 TOKENS, TARGETS = np.array([[3, 1, 5, 2], [0, 4, 4, 1]]), np.array([[1, 5, 2, -1], [4, 4, 1, 0]])
 
 
@@ -85,7 +98,7 @@ def witnessed(cfg, p, tokens):
         for n in range(cfg.layers):
             own = {name.removeprefix(f"{n}."): a for name, a in stored.items() if name.startswith(f"{n}.")}
             how = (cfg.D, cfg.norm, cfg.activation, cfg.eps, False, cfg.qk_norm, cfg.residual)
-            more = (cfg.residual_factor, cfg.experts and vars(cfg), cfg.activation_limit)
+            more = (cfg.residual_factor, cfg.layer(n).experts and vars(cfg), cfg.activation_limit)
             x = block(own, x, lambda q, k, v, h: attend(q, k, v, cfg.D**-0.5), *how, *more)
         found.append(logits(stored, x, cfg.norm, cfg.eps, cfg.logit_factor, cfg.logit_softcap))
     return np.array(found)
@@ -189,6 +202,27 @@ def bias_last(this, x):
     return add(softcapped(layers.times(x, cfg.logit_factor), cap=cfg.logit_softcap), p["head.bias"])
 
 
+def mixed_twice(x, state, runs):
+    """Two tokens before, not one."""
+    once, _ = PREVIOUS(x, None, runs)
+    return PREVIOUS(once, None, runs)
+
+
+def shares_swapped(a, b, m):
+    return LERP(b, a, m)
+
+
+def gate_on_the_hidden(this, w, x, before):
+    """The sigmoid inside, on what goes down."""
+    r, up = (layers.linear(this, w, n, LERP(before, x, w[f"mix.{n}"])) for n in ("receptance", "up"))
+    hidden = activation.relu2(up) * activation.logistic(r.mean(-1, keepdims=True))
+    return layers.linear(this, w, "down", hidden)
+
+
+def one_mix_for_both(this, w, x, before):
+    return CHANNEL_MIX(this, w | {"mix.receptance": w["mix.up"]}, x, before)
+
+
 def factor_last(this, tokens):
     """Factor behind the positions."""
     x = this.be.take(this.params["embed.weight"], this.be.place(tokens))
@@ -222,6 +256,16 @@ def weights_of_others(logits, **how):
     """Weights in the order of the experts, and not of the logits."""
     w, chosen = ROUTED(logits, **how)
     return w, np.sort(chosen, -1)
+
+
+def bias_of(role, theirs):
+    """A linear map of this role with the bias of another, which has none then."""
+
+    def linear(this, w, name, x):
+        taken = {n: a for n, a in w.items() if n != f"{theirs}.bias"}
+        return LINEAR(this, taken | {f"{role}.bias": w.get(f"{theirs}.bias")}, name, x)
+
+    return linear
 
 
 def up_is_the_gate(gate, up):
@@ -260,6 +304,20 @@ MISTAKES = {
     "factors: of attention alone": put(
         "factors", leaving=lambda this, w, name, y: layers.times(y, 0.4 if name == "after1" else 1)
     ),
+    "channel mix: no token before": put("channel mix", previous=lambda x, state, runs: (0 * x, None)),
+    "channel mix: the token itself": put("channel mix", previous=lambda x, state, runs: (x, None)),
+    "channel mix: two before": put("channel mix", previous=mixed_twice),
+    "channel mix: before the norm": put("channel mix, two norms", entering=as_it_is),
+    "channel mix: shares swapped": put("channel mix", lerp=shares_swapped),
+    "channel mix: not squared": put("channel mix", relu2=activation.relu),
+    "channel mix: the gate inside": put("channel mix", channel_mix=gate_on_the_hidden),
+    "channel mix: no gate": put("channel mix", gated=lambda r, y: y),
+    "channel mix: one mix for both": put("channel mix", channel_mix=one_mix_for_both),
+    "channel mix: a plain feed-forward": unless("channel mix", activation="relu2"),
+    "biases: of q left out": put("biases of q and v alone", linear=bias_of("none", "q")),
+    "biases: of k for v": put("biases of q and v alone", linear=bias_of("k", "v")),
+    "bias of the gate: of up": put("bias of the gate alone", linear=bias_of("up", "gate")),
+    "bias of the gate: of down": put("bias of the gate alone", linear=bias_of("none", "gate")),
     "bias of a tied head: behind the cap": put("bias of a tied head", head=bias_last),
 }
 MISTAKES |= {
@@ -274,12 +332,17 @@ MISTAKES |= {
     "experts: weights on the input": unless("experts", router_scales="input"),
     "experts: weights of one normed": unless("experts beside a shared one", router_normed=True),
     "experts: no shared one": unless("experts beside a shared one", shared_expert=False),
+    "experts: in the layer before": unless(
+        "experts in the last layer", pe=(("learned", {"experts": 4}), ("none", {}))
+    ),
+    "experts: ignored": unless("experts in the last layer", pe=(("learned", {}),), **NO_EXPERTS),
+    "experts: in all layers": unless("experts but in the last layer", pe=(("learned", {}),)),
     "experts: not clamped": unless("experts, clamped", activation_limit=7.0),
     "clamped: by another limit": unless("clamped", activation_limit=0.4),
     "clamped: a plain gate": unless("clamped", activation="swiglu", activation_limit=None),
 }
-ROUTED = layers.routed
-NORM = layers.norm
+ROUTED, NORM, LINEAR = layers.routed, layers.norm, layers.linear
+PREVIOUS, LERP, CHANNEL_MIX = layers.previous, layers.lerp, layers.channel_mix
 
 
 def of_each_head(this, w, name, x, kind=""):
@@ -300,6 +363,7 @@ def test_mistakes_are_noticed(mistake, monkeypatch):
     p = weights(right)
     want = witnessed(right, p, TOKENS)
     wrong, functions = made()
+    p = weights(wrong) | p
     for name, function in functions.items():
         for module in (layers, model):
             monkeypatch.setattr(module, name, function, raising=False)
@@ -334,6 +398,35 @@ def test_one_expert_of_one_is_a_feed_forward():
     w, chosen = ROUTED(np.array([[800.0, -800.0, 799.0]]), k=2, kind="softmax", normed=True)
     assert chosen.tolist() == [[0, 2]]
     same(w, np.array([[1 / (1 + np.exp(-1)), 1 / (1 + np.e)]]), 1e-15)
+
+
+def test_a_channel_mix_goes_on_in_its_own_document():
+    """Beside a mix that has a state of its own: what stands before a document, padding or another one,
+    changes nothing; in pieces the same, by the kernels too.
+    """
+    cfg = config(pe=(("rwkv4", {}), ("none", {})), activation="channel_mix", C=6)
+    p, seg = weights(cfg), np.array([[0, 1, 1, 1], [2, 2, 3, 3]])
+    whole = model.logits(cfg, p, TOKENS, seg=seg)
+    alone = lambda row, cut: model.logits(cfg, p, TOKENS[row : row + 1, cut])[0]
+    same(whole[0, 1:], alone(0, slice(1, 4)), 1e-13)
+    same(whole[1], np.concatenate([alone(1, slice(0, 2)), alone(1, slice(2, 4))]), 1e-13)
+    for be, dtype, near in ((model.PLAIN, np.float64, 1e-13), (backends.get("numba"), np.float32, 2e-5)):
+        cache, rows, q = model.cache(cfg, 4), [], {n: a.astype(dtype) for n, a in p.items()}
+        for cut in (slice(0, 1), slice(1, 3), slice(3, 4)):
+            row, cache = model.decode(cfg, q, TOKENS[:, cut], cache, seg=seg[:, cut], be=be)
+            rows.append(row)
+        same(np.concatenate(rows, 1).astype(np.float64), whole, near)
+
+
+def test_biases_of_some_of_q_k_and_v():
+    """Those that are named, and no other; of a feed-forward and its experts alike."""
+    names = lambda **given: {n for n in model.init(config(**given, layers=1)) if n.endswith(".bias")}
+    for word in ("q", "k", "v", "qk", "qv", "kv"):
+        assert names(qkv_bias=word) == {f"0.{role}.bias" for role in word}
+    for word in ("gate", "up", "down", "gate_up", "gate_down", "up_down"):
+        assert names(ff_bias=word) == {f"0.{role}.bias" for role in word.split("_")}
+        of_experts = {f"0.{of}.{role}.bias" for role in word.split("_") for of in ("experts", "shared")}
+        assert names(ff_bias=word, experts=3, shared_expert=True) == of_experts
 
 
 def test_heads_are_divided_by_their_root_where_they_turn():
@@ -391,9 +484,28 @@ def test_cuda_refuses_experts():
         ({"activation": "none", "F": None, "experts": 4}, "experts is 4, but this model has nothing for it"),
         ({"activation_limit": 3.0}, "activation_limit is 3.0, but this model has nothing for it"),
         ({"experts": 0}, "experts is 0; expected at least 1"),
+        ({"pe": (("none", {"experts": 0}),)}, "none: experts is 0; expected a number above 0"),
+        (
+            {"pe": (("none", {"experts": None}),), "experts": 4},
+            "experts is 4, but this model has nothing for",
+        ),
+        (
+            {"pe": (("none", {}), ("none", {"experts": 2})), "experts_chosen": 3},
+            "experts_chosen is 3; expected at most experts, 2",
+        ),
+        (
+            {"pe": (("none", {"F": 9}),), "activation": "none", "F": None},
+            "none: F is 9, but there is no feed-forward",
+        ),
         ({"activation": "none", "F": 7}, "F is 7, but this model has nothing for it"),
         ({"activation": "none", "F": None, "ff_bias": True}, "ff_bias is True, but this model has nothing"),
         ({"activation": "none", "F": None, "residual": "parallel"}, "residual is parallel, but this model"),
+        (
+            {"activation": "channel_mix", "experts": 4},
+            "experts is 4, but activation is channel_mix, of which",
+        ),
+        ({"activation": "relu", "ff_bias": "gate"}, "ff_bias is gate, but relu has no gate"),
+        ({"qkv_bias": "o"}, "option qkv_bias is 'o'; expected bool or q or k or v or qk or qv or kv"),
         ({"norm_bias": True}, "norm_bias is True, but this model has nothing for it; leave it unset"),
         ({"qk_norm_over": "width"}, "qk_norm_over is width, but this model has nothing for it"),
         ({"residual": "shared", "norm_place": "after"}, "there is no norm to share; use parallel"),

@@ -185,7 +185,11 @@ def test_eps_is_small_and_positive(eps):
         ("window", 2.5, "int or none"),
         ("layout", "halves", "one of: half, interleaved"),
         ("norm", "batch", "one of: rms, layer"),
-        ("activation", "silu", "one of: swiglu, geglu, swiglu_clamped, gelu, gelu_exact, relu, relu2, none"),
+        (
+            "activation",
+            "silu",
+            "one of: swiglu, geglu, swiglu_clamped, gelu, gelu_exact, relu, relu2, channel_mix",
+        ),
         ("norm_place", "pre", "one of: before, after, both"),
         ("residual", "serial", "one of: sequential, parallel, shared"),
         ("head_bias", "no", "bool"),
@@ -679,7 +683,7 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
                 r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, "
                 r"learned, window, chunk, global_tokens, temperature, temperature_length, temperature_slope, "
                 r"rotary_dim, "
-                r"layout, scale, softcap, sinks$"
+                r"layout, scale, softcap, sinks, experts, F$"
             ),
         ),
         ("rope", "rotary_dm=2", r"has no option 'rotary_dm'; did you mean 'rotary_dim'\?"),
@@ -690,7 +694,7 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
                 r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, "
                 r"slopes, directions, across_layers, window, chunk, global_tokens, temperature, "
                 r"temperature_length, "
-                r"temperature_slope, scale, softcap, sinks, base"
+                r"temperature_slope, scale, softcap, sinks, experts, F, base"
             ),
         ),
         (
@@ -698,15 +702,15 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "0.base=2",
             (
                 r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, "
-                r"across_layers, window, chunk, .*, scale, softcap, sinks$"
+                r"across_layers, window, chunk, .*, scale, softcap, sinks, experts, F$"
             ),
         ),
         (
             "none",
             "base=2",
-            r"'none' has no option 'base'; its options are: window, chunk, .*, sinks$",
+            r"'none' has no option 'base'; its options are: window, chunk, .*, experts, F$",
         ),
-        ("rwkv4", "window=2", r"'rwkv4' has no option 'window'; there are no options$"),
+        ("rwkv4", "window=2", r"'rwkv4' has no option 'window'; its options are: experts, F$"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),
         ("rope", "base", r"--set base: expected NAME=VALUE, or INDEX.NAME=VALUE"),

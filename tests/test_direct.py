@@ -790,6 +790,7 @@ def bound_alone(name):
         (lambda q, k, v: peref.attention("none", q, k, v, softcap=0), "softcap is 0"),
         (lambda q, k, v: peref.attention("none", q, k, v, global_tokens=1), "neither a window nor a chunk"),
         (lambda q, k, v: peref.attention("none", q, k, v, sinks=True, params={}), "expected: sinks [6]"),
+        (lambda q, k, v: peref.attention("none", q, k, v, experts=4), "experts is 4, but this is attention"),
         (lambda q, k, v: peref.score("rope", q, k), "rope fills rotate and cannot do this"),
         (lambda q, k, v: peref.score("cope", q[:, :, 1:], k), "there are 6 queries and 7 keys"),
         (lambda q, k, v: peref.embed("rope", width=4, tokens=3), "rope fills rotate and cannot do this"),

@@ -36,18 +36,34 @@ def test_parameters_are_never_counted_too_high(name):
         )
 
 
-@pytest.mark.parametrize("given", [{}, {"tied": False, "H": 4, "G": 1, "D": 3}, {"layers": 3, "F": 7}])
+SOME = (("none", {}), ("none", {"experts": 3, "F": 9}), ("none", {"F": 11}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"tied": False, "H": 4, "G": 1, "D": 3},
+        {"layers": 3, "F": 7},
+        {"experts": 5, "shared_expert": True, "F": 6},
+        {"pe": SOME, "layers": 6, "shared_expert": True},
+    ],
+)
 def test_parameters_without_biases_or_an_encoding_are_all_counted(given):
-    cfg = Config(pe=(("none", {}),), C=20, **given)
-    assert memory.parameter_count(cfg) == sizes(cfg)
+    """But the routers of experts."""
+    cfg = Config(**{"pe": (("none", {}),), "C": 20} | given)
+    routers = sum(a.size for name, a in init(cfg).items() if "router" in name)
+    assert memory.parameter_count(cfg) == sizes(cfg) - routers
 
 
-@pytest.mark.parametrize("shape", ["llama", "gpt2"])
-def test_a_step_takes_no_less_than_is_counted(shape, monkeypatch):
+@pytest.mark.parametrize(
+    ("shape", "more"), [("llama", {}), ("gpt2", {}), ("llama", {"experts": 4, "shared_expert": True})]
+)
+def test_a_step_takes_no_less_than_is_counted(shape, more, monkeypatch):
     """As the plain ops make it in float64, which say to tracemalloc what they take; attention in each
     layer, where it is most of it.
     """
-    cfg = shaped(shape, pe=(("none", {}),), V=11, C=32, layers=3, L=64, H=8)
+    cfg = shaped(shape, pe=(("none", {}),), V=11, C=32, layers=3, L=64, H=8, **more)
     recipe, x = Recipe(batch=8, dtype="float64"), tokens(8, 64)
     p = init(cfg, 0, np.float64)
     m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))

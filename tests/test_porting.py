@@ -504,7 +504,7 @@ def test_models_that_the_names_do_not_describe_are_refused():
         (shaped("gpt2", V=31, pe=(("t5", {}),)), None, r"parameters pe\.0\.table \[32, 4\], for which gpt2"),
         (shaped("llama", V=31, pe=(("learned", {}),)), None, "learned has parameters pe.0.table"),
         (shaped("llama", V=31, head_bias=True), None, "head_bias is True; the names of llama"),
-        (shaped("llama", V=31, pe=(("retnet", {}),)), None, "has no attention"),
+        (shaped("llama", V=31, pe=(("retnet", {}),)), None, "retnet has parameters 0.pe."),
         (Config(), "lama", "kind is 'lama'"),
     ):
         with pytest.raises(Misuse, match=says):

@@ -17,7 +17,7 @@ from peref.member import SHARPER, settings_of
 # fields of Config that are not of each layer: sizes, and what stands before the layers and behind them
 SIZES_OF_A_MODEL = ("L", "V", "C", "layers", "H", "G", "D", "F")
 AROUND = ("embed_factor", "embed_norm", "tied", "head_bias", "logit_factor", "logit_softcap")
-BY_LAYER = {"pe", "window", "layout", "R"}  # a layer has its own, or the model's
+BY_LAYER = {"pe", "window", "layout", "R", "experts"}  # a layer has its own, or the model's
 
 Read = tuple[str, Found, Config | None, str]  # path, rotations, the model, what is missing where that is none
 
@@ -83,7 +83,8 @@ def layer_facts(cfg: Config) -> list[dict[str, Any]]:
     found = []
     for n in range(cfg.layers):
         layer, known = cfg.layer(n), settings_of(cfg.pe[n % len(cfg.pe)][0])
-        own = {k: getattr(layer, k) for k in known if hasattr(layer, k)}
+        own = {k: getattr(layer, k) for k in known if hasattr(layer, k) and k not in SIZES_OF_A_MODEL}
+        own |= {"F": layer.F} if layer.F != cfg.F else {}
         own |= {"scale": softmax_scale(layer.pe, cfg.D)} if "scale" in known else {}
         if layer.temperature == "none":
             own = {k: x for k, x in own.items() if k not in SHARPER - {"temperature"}}

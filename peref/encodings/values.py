@@ -63,6 +63,8 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     ):
         return float(value)
     for k in kinds:
+        if get_origin(k) is Literal and value in get_args(k):
+            return value
         if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
             return tuple(fitting(name, number, get_args(k)[0]) for number in value)
     raise Misuse(f"option {name} is {value!r}; expected {wanted(kind)}")

@@ -14,9 +14,9 @@ models, the published GPT-2 file). A tied head may be there as well when it equa
 is passed over but buffers that hold no parameter: causal masks and rotary_emb.inv_freq, which the config
 decides.
 
-Scaled rotary frequencies are read by huggingface. Not here: reading files; dropout (none is computed);
-experts in some layers alone, latent attention, encoders with a decoder, quantised weights (refused, with
-what is missing); files that have each expert's tensors apart.
+Files that have each expert's tensors apart are read too. Scaled rotary frequencies are read by huggingface.
+Not here: reading files; dropout (none is computed); latent attention, encoders with a decoder, quantised
+weights (refused, with what is missing).
 """
 
 from peref.porting.config import config_of, names_of

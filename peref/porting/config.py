@@ -120,6 +120,8 @@ def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int
     windows = windows_of(given, layers)
     alike = len(set(windows)) == 1
     said = lambda wanted: {name: x for name, x in picked_fields(wanted, given).items() if x is not None}
+    dense = picked_fields(family.dense, given)
+    fed = [{} if family.sparse(given, layer) else dense for layer in range(layers)]
     settings = said(family.layers)
     if family.positions:
         (name, options), R, layout = family.positions(given), None, None
@@ -134,8 +136,8 @@ def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int
                 "turns all"
             )
     found = [
-        (name, options | ({} if alike or window is None else {"window": window}))
-        for (name, options), window in zip(order, windows, strict=True)
+        (name, options | ({} if alike or window is None else {"window": window}) | more)
+        for (name, options), window, more in zip(order, windows, fed, strict=True)
     ]
     period = next(p for p in range(1, layers + 1) if found == [found[n % p] for n in range(layers)])
     return tuple(found[:period]), R, layout, windows[0] if alike else None

@@ -6,7 +6,8 @@ beside it, in the package's letters: N is the layer, Q and K are as wide as a no
 there where the model has ours, and one for a bias where that has one; "if:" says of two rows for one of ours
 which (tensors.CASES), "turned": theirs is [in,out]. Several of ours with a comma between are one of theirs,
 one behind the other, with "grouped" for each key-value head its queries, its key and its value, with
-"alternate" row by row, and turned. E is the number of experts, whom theirs and ours have along one axis.
+"alternate" row by row, and turned. E is the number of experts, whom theirs and ours have along one axis; in
+files that have each of them apart X is which. A second shape is theirs, where that has axes of one number.
 
 Not here: who reads a table (tensors), who reads a config (config).
 """
@@ -42,6 +43,9 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.mlp.gate.weight                    N.router.weight  [E,C]
     model.layers.N.mlp.experts.gate_up_proj           N.experts.gate.weight,N.experts.up.weight  [E,F+F,C]
     model.layers.N.mlp.experts.down_proj              N.experts.down.weight  [E,C,F]
+    model.layers.N.mlp.experts.X.gate_proj.weight     N.experts.gate.weight  [E,F,C]
+    model.layers.N.mlp.experts.X.up_proj.weight       N.experts.up.weight    [E,F,C]
+    model.layers.N.mlp.experts.X.down_proj.weight     N.experts.down.weight  [E,C,F]
     model.norm.weight                                 norm.weight      [C]
     lm_head.weight                                    head.weight      [V,C]
     """,
@@ -74,6 +78,9 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.feed_forward.shared_expert.gate_proj.weight  N.shared.gate.weight  [F,C]
     model.layers.N.feed_forward.shared_expert.up_proj.weight    N.shared.up.weight    [F,C]
     model.layers.N.feed_forward.shared_expert.down_proj.weight  N.shared.down.weight  [C,F]
+    model.layers.N.feed_forward.gate_proj.weight      N.gate.weight    [F,C]
+    model.layers.N.feed_forward.up_proj.weight        N.up.weight      [F,C]
+    model.layers.N.feed_forward.down_proj.weight      N.down.weight    [C,F]
     model.norm.weight                                 norm.weight      [C]
     lm_head.weight                                    head.weight      [V,C]
     """,
@@ -194,6 +201,8 @@ class Family:
     settings  fields of Config that the class decides
     layers    settings of layers, likewise as fields
     turning, still  of the layers that turn alone, and of the others
+    sparse    whether this layer has experts, where others have some
+    dense     settings of the layers that have none
     activations  what the names of theirs mean here, and the key
     only      keys that must have one of these values
     partial   whether a part of a head may turn
@@ -207,6 +216,8 @@ class Family:
     layers: dict[str, Any] = field(default_factory=dict)
     turning: dict[str, Any] = field(default_factory=dict)
     still: dict[str, Any] = field(default_factory=dict)
+    sparse: Callable[[Theirs, int], bool] = lambda given, layer: True
+    dense: dict[str, Any] = field(default_factory=dict)
     activations: tuple[str, dict[str, str]] = ("hidden_act", GATED)
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     partial: bool = False
@@ -290,16 +301,19 @@ GPT_OSS.keys["rope_parameters"] |= {"truncate": False, "original_max_position_em
 LLAMA4 = EXPERTS.but(
     names="llama4",
     keys={"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5, "attention_bias": False}
-    | {"num_local_experts": 16, "num_experts_per_tok": 1, "intermediate_size_mlp": None, "moe_layers": None}
+    | {"num_local_experts": 16, "num_experts_per_tok": 1, "intermediate_size_mlp": 16384, "moe_layers": None}
     | {"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None}
     | {"no_rope_layer_interval": 4, "attention_chunk_size": 8192, "attn_temperature_tuning": True}
     | {"floor_scale": 8192, "attn_scale": 0.1},
-    fields=ATTENTION_BIAS
-    | {"experts": lambda g: experts_everywhere(g), "unit_heads": lambda g: unit_heads_of(g)},
+    fields=ATTENTION_BIAS | {"unit_heads": lambda g: unit_heads_of(g)},
     settings={"router": "sigmoid", "router_normed": False, "router_scales": "input", "shared_expert": True},
-    turning={
-        "chunk": lambda g: chunk_of(g),
-    },
+    turning={"chunk": lambda g: chunk_of(g)},
+    sparse=lambda g, layer: (
+        (layer + 1) % g["interleave_moe_layer_step"] == 0
+        if g["moe_layers"] is None
+        else layer in g["moe_layers"]
+    ),
+    dense={"experts": lambda g: None, "F": "intermediate_size_mlp"},
     still={
         "temperature": lambda g: "llama4" if g["attn_temperature_tuning"] else None,
         "temperature_slope": lambda g: g["attn_scale"] if g["attn_temperature_tuning"] else None,
@@ -424,15 +438,6 @@ def of_attention(given: Theirs) -> dict[str, Any]:
     return ATTENTION_OF_MPT | {k: v for k, v in (given["attn_config"] or {}).items() if k in ATTENTION_OF_MPT}
 
 
-def experts_everywhere(given: Theirs) -> int:
-    """Their number. Raises Misuse where some layers have none."""
-    layers, step = given["moe_layers"], given["interleave_moe_layer_step"]
-    if step != 1 if layers is None else layers != list(range(given["num_hidden_layers"])):
-        key = "interleave_moe_layer_step" if layers is None else "moe_layers"
-        raise Misuse(f"{key} is {given[key]}; only experts in every layer can be expressed")
-    return given["num_local_experts"]
-
-
 def chunk_of(given: Theirs) -> int | None:
     """Of layers that turn. Raises Misuse where layer_types says something else."""
     every, types = given["no_rope_layer_interval"], given["layer_types"]
@@ -489,8 +494,11 @@ FAMILIES: dict[str, Family] = {
         }
         | {"router_normed": "norm_topk_prob"},
         settings={"qk_norm": True},
-        only={"decoder_sparse_step": (1,), "mlp_only_layers": (None, []), "use_sliding_window": (False,)}
-        | {"output_router_logits": (False, None)},
+        sparse=lambda g, layer: (
+            layer not in (g["mlp_only_layers"] or []) and (layer + 1) % g["decoder_sparse_step"] == 0
+        ),
+        dense={"experts": lambda g: None, "F": "intermediate_size"},
+        only={"use_sliding_window": (False,), "output_router_logits": (False, None)},
     ),
     "gpt_oss": GPT_OSS,
     "llama4_text": LLAMA4,

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from peref.config import Config
 from peref.errors import Misuse
-from peref.member import fills
 from peref.parameters import drawn
 from peref.porting.families import PUBLIC_NAMES, Kind
 from peref.rng import Blank
@@ -34,18 +33,23 @@ TABLES = {
 }
 
 
-HEAD = "lm_head."
-RENAMED = {"embed_out.weight": f"{HEAD}weight"}  # as published -> as their class has it now
+RENAMED = (  # as published -> as their class has it now
+    (r"^embed_out\.", "lm_head."),
+    (r"\.block_sparse_moe\.", ".mlp."),
+    (r"(\.experts\.\d+)\.w1\.", r"\1.gate_proj."),
+    (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
+    (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
+)
 
 
-def embedding_of(kind: str) -> str:
-    """What theirs call the embedding."""
-    return next(theirs for theirs, ours, *_ in TABLES[kind] if ours == "embed.weight")
+def their_name(kind: str, name: str) -> str:
+    """What theirs call one of ours."""
+    return next(theirs for theirs, ours, *_ in TABLES[kind] if ours == name)
 
 
 def prefix_of(kind: str) -> str:
     """What stands before the names of the bare model: "model."."""
-    return embedding_of(kind).partition(".")[0] + "."
+    return their_name(kind, "embed.weight").partition(".")[0] + "."
 
 
 CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
@@ -58,7 +62,8 @@ CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
 
 class Row(NamedTuple):
     """One tensor of theirs: its name, those of ours that it holds with their shapes, whether it is turned,
-    for how many groups of rows they stand one behind the other, and how many experts have such a tensor.
+    for how many groups of rows they stand one behind the other, how many experts have such a tensor, whether
+    it is of one of them alone, and which axes of it have one number.
     """
 
     theirs: str
@@ -66,6 +71,8 @@ class Row(NamedTuple):
     turned: bool
     groups: int
     experts: tuple[int, ...]  # (E,), or () where there is one
+    apart: bool
+    ones: tuple[int, ...]
 
     def straight(self) -> tuple[int, ...]:
         """The shape of theirs before it is turned."""
@@ -74,20 +81,22 @@ class Row(NamedTuple):
 
     @property
     def public_shape(self) -> tuple[int, ...]:
-        *each, rows, columns = self.straight() if self.turned else (*self.straight(), 0)
-        return (*each, columns, rows) if self.turned else (*each, rows)
+        shape = list(self.straight())
+        for axis in self.ones:
+            shape.insert(axis, 1)
+        return (*shape[:-2], shape[-1], shape[-2]) if self.turned else tuple(shape)
 
     def joined(self, params: Mapping[str, Any]) -> Any:
         """Theirs of ours."""
         tail = self.straight()[len(self.experts) + 1 :]
         pieces = [params[name].reshape(*self.experts, self.groups, -1, *tail) for name in self.ours]
         whole = namespace(*pieces).concatenate(pieces, len(self.experts) + 1).reshape(self.straight())
-        return whole.swapaxes(-1, -2).copy() if self.turned else whole
+        return whole.swapaxes(-1, -2).copy() if self.turned else whole.reshape(self.public_shape)
 
     def parted(self, whole: Any) -> Arrays:
         """Ours of theirs, each with memory of its own."""
         axis, first, found = len(self.experts), 0, {}
-        whole = whole.swapaxes(-1, -2) if self.turned else whole
+        whole = whole.swapaxes(-1, -2) if self.turned else whole.reshape(self.straight())
         whole = whole.reshape(*self.experts, self.groups, -1, *whole.shape[axis + 1 :])
         for name, shape in self.ours.items():
             last = first + shape[axis] // self.groups
@@ -96,41 +105,61 @@ class Row(NamedTuple):
         return found
 
 
-def rows(cfg: Config, kind: str) -> Iterator[Row]:
-    """Every tensor of a model of these names."""
+def shapes_of(cfg: Config) -> dict[str, tuple[int, ...]]:
+    """Of every parameter."""
+    return {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
+
+
+def lettered(cfg: Config, layer: int, letters: str) -> list[tuple[int | None, ...]]:
+    """The shapes that the letters of a table say, one for each of ours; None for a letter of an encoding."""
+    of = cfg.layer(layer)
     HD, GD, wide = cfg.H * cfg.D, (cfg.G or 0) * cfg.D, cfg.qk_norm_over == "width"
-    sizes = {letter: getattr(cfg, letter) for letter in "VCFDLH"} | {"E": cfg.experts} | {"HD": HD, "GD": GD}
-    sizes |= {"Q": HD if wide else cfg.D, "K": GD if wide else cfg.D}
-    have = drawn(cfg, lambda *purpose: Blank())
-    for theirs, ours, letters, *rest in TABLES[kind]:
-        axes, turned = (
-            [axis.split("+") for axis in letters.strip("[]").split(",")],
-            {"turned", "alternate"} & {*rest},
-        )
-        many = max(map(len, axes))
-        shapes = [tuple(sizes[axis[n] if len(axis) > 1 else axis[0]] for axis in axes) for n in range(many)]
-        groups = cfg.G if "grouped" in rest else cfg.F if "alternate" in rest else 1
-        each_has = shapes[0][:1] if len(axes) == 3 else ()
-        if not all(CASES[word](cfg) for word in rest if word in CASES):
+    sizes = {letter: getattr(cfg, letter) for letter in "VCDLH"} | {"F": of.F, "E": of.experts}
+    sizes |= {"HD": HD, "GD": GD, "Q": HD if wide else cfg.D, "K": GD if wide else cfg.D}
+    axes = [axis.split("+") for axis in letters.strip("[]").split(",")]
+    pick = lambda n: tuple(sizes.get(axis[n] if len(axis) > 1 else axis[0]) for axis in axes)
+    return [pick(n) for n in range(max(map(len, axes)))]
+
+
+def rows(cfg: Config, kind: str, apart: bool = False) -> Iterator[Row]:
+    """Every tensor of a model of these names; of each expert by itself where they are `apart`."""
+    have = shapes_of(cfg)
+    for theirs, ours, letters, *words in TABLES[kind]:
+        alone, several = ".X." in theirs, ".experts." in ours
+        if (several and alone != apart) or not all(CASES[word](cfg) for word in words if word in CASES):
             continue
+        layout = next((word.strip("[]").split(",") for word in words if word.startswith("[")), [])
+        ones = tuple(axis for axis, letter in enumerate(layout) if letter == "1")
         for layer in range(cfg.layers if ".N." in theirs else 1):
             full = theirs.replace(".N.", f".{layer}.")
             each = [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")]
+            wanted = lettered(cfg, layer, letters)
+            if any(
+                e not in (None, n)
+                for name, shape in zip(each, wanted, strict=True)
+                for e, n in zip(shape, have.get(name, shape), strict=True)
+            ):
+                continue
             biases = [f"{name.removesuffix('weight')}bias" for name in each]
-            if have.keys() >= set(each):
-                yield Row(full, dict(zip(each, shapes, strict=True)), bool(turned), groups, each_has)
-            if have.keys() >= set(biases) and biases != each:
-                of = dict(zip(biases, [shape[:-1] or shape for shape in shapes], strict=True))
-                named = f"{full.removesuffix('weight')}bias" if full.endswith("weight") else f"{full}_bias"
-                yield Row(named, of, False, groups, each_has)
+            named = f"{full.removesuffix('weight')}bias" if full.endswith("weight") else f"{full}_bias"
+            for name, mine, turned in (
+                (full, each, not {"turned", "alternate"}.isdisjoint(words)),
+                (named, biases, False),
+            ):
+                if not have.keys() >= set(mine):
+                    continue
+                shapes = {one: have[one][alone:] for one in mine}
+                first = have[mine[0]]
+                groups = cfg.G if "grouped" in words else first[1] if "alternate" in words else 1
+                E = first[:1] if several and not alone else ()
+                for e in range(first[0] if alone else 1):
+                    yield Row(name.replace(".X.", f".{e}."), shapes, turned, groups, E, alone, ones)
 
 
 def kind_of(cfg: Config, kind: str | None) -> str:
     """`kind`, or that of the first names that can name all of `cfg`. Raises Misuse where these cannot."""
     if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
-    if any(fills(name, "mix") for name, _ in cfg.pe):
-        raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind or 'llama'} are for")
     if kind is None:
         usual = "gpt2" if cfg.norm == "layer" else "llama"
         kind = next((one for one in (usual, *PUBLIC_NAMES) if not misfit(cfg, one)), usual)
@@ -145,9 +174,9 @@ def misfit(cfg: Config, kind: str) -> str:
         of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
         if other := [has for one in of if (has := getattr(one, field)) != wanted]:
             return f"{field} is {other[0]!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
-    named = {name: shape for row in rows(cfg, kind) for name, shape in row.ours.items()}
-    have = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
-    if more := [f"{name} {list(have[name])}" for name in have if named.get(name) != have[name]]:
+    named = {name for row in rows(cfg, kind) for name in row.ours}
+    have = shapes_of(cfg)
+    if more := [f"{name} {list(have[name])}" for name in have if name not in named]:
         return f"{cfg.named} has parameters {some(more)}, for which {kind} has no names"
     return ""
 
@@ -186,27 +215,38 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
     is no array.
     """
     named, given = kind_of(cfg, kind), Arrays()
-    tied_to = embedding_of(named)
-    prefix = prefix_of(named)
+    tied_to, head, prefix = (
+        their_name(named, "embed.weight"),
+        their_name(named, "head.weight"),
+        prefix_of(named),
+    )
     for name, a in arrays.items():
-        name = RENAMED.get(name, name)
-        full = name if name.startswith((prefix, HEAD)) else prefix + name
+        for published, now in RENAMED:
+            name = re.sub(published, now, name)
+        full = name if name.startswith((prefix, head.removesuffix("weight"))) else prefix + name
         if full in given:
             raise Misuse(f"{full} is there twice, with and without '{prefix}'")
         if not re.fullmatch(BUFFER, full):
             given[full] = a
-    if cfg.tied and f"{HEAD}weight" in given and tied_to in given:
-        own, embedding = given.pop(f"{HEAD}weight"), given[tied_to]
+    if cfg.tied and head in given and tied_to in given:
+        own, embedding = given.pop(head), given[tied_to]
         if own.shape != embedding.shape or not bool((own == embedding).all()):
             raise Misuse(
-                f"{HEAD}weight is not {tied_to}, but the config says that they are tied; give it tied=False"
+                f"{head} is not {tied_to}, but the config says that they are tied; give it tied=False"
             )
-    wanted = list(rows(cfg, named))
+    apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
+    wanted = list(rows(cfg, named, apart))
     check_tensors(given, {row.theirs: row.public_shape for row in wanted}, f"the tensors of this {named}")
     params: Arrays = {}
+    single: dict[str, list[Any]] = {}
     for row in wanted:
-        params |= row.parted(given[row.theirs])
-    return params
+        found = row.parted(given[row.theirs])
+        if row.apart:
+            for name, a in found.items():
+                single.setdefault(name, []).append(a)
+        else:
+            params |= found
+    return params | {name: namespace(*each).stack(each) for name, each in single.items()}
 
 
 def unload(
@@ -225,6 +265,6 @@ def unload(
     check_tensors(params, shapes, "the parameters")
     for row in wanted:
         bare = row.theirs.removeprefix(prefix_of(named))
-        own = prefix is None or row.theirs.startswith(HEAD)
+        own = prefix is None or row.theirs == bare
         found[row.theirs if own else f"{prefix}{bare}"] = row.joined(params)
     return found

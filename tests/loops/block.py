@@ -11,6 +11,9 @@
                 arXiv:2401.04088, section 2.1; sigmoid, w_e on the input, a shared expert: Llama 4
     factor      of what is added to x, of the embedding, of the logits: Granite 3.0, IBM 2024
 
+    channel_mix x <- x + sigmoid(W_r x_r) W_v max(W_k x_k, 0)^2, x_r and x_k mu norm_2 x_t + (1 - mu) norm_2
+                x_(t-1) each with its own mu, norm_2 x_(-1) = 0: Peng et al. 2023, arXiv:2305.13048, section 3.1
+
     swiglu  f = silu(W_gate x) * (W_up x)        gelu  f = 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), z
             = W_up x
 
@@ -73,6 +76,17 @@ def swiglu_clamped(g, u, limit):
 
 def feed_forward(p, x, activation, experts=None, limit=None):
     """experts: how the router's settings are called in Config, where there is one."""
+    if activation == "channel_mix":
+        before = [[0.0] * len(x[0]), *x[:-1]]
+        mixed = lambda mu: [
+            [m * a + (1 - m) * b for m, a, b in zip(mu, now, last, strict=True)]
+            for now, last in zip(x, before, strict=True)
+        ]
+        r, k = (linear(p, role, mixed(p[f"mix.{role}"])) for role in ("receptance", "up"))
+        v = linear(p, "down", [[max(a, 0.0) ** 2 for a in token] for token in k])
+        return [
+            [a / (1 + math.exp(-z)) for z, a in zip(*rows, strict=True)] for rows in zip(r, v, strict=True)
+        ]
     if experts is None:
         return dense(p, x, activation, limit)
     within = lambda of, pick: {n.removeprefix(of): pick(a) for n, a in p.items() if n.startswith(of)}
