@@ -9,6 +9,7 @@ the gradient of any of these.
     s         = score("forgetting", q, k, x=x)
     e         = embed("sinusoidal", width=64, tokens=7)
     y         = mix("retnet", x, heads=4)
+    y, last   = mix("retnet", x, heads=4, state=last, positions=range(7, 14))
     o, pull   = vjp(attention, "rope", q, k, v);    dq, dk, dv = pull(do)
 
 Options of the encoding go by name, and to attention and probabilities also the settings of a layer
@@ -34,7 +35,7 @@ from peref.hooks import (
     check_place,
     distance_table,
     features,
-    mixed,
+    mixed_from,
     place_tables,
     position_rows,
     rotation,
@@ -173,12 +174,16 @@ def parameters(
     if params is None:
         return fresh
     real({f"params[{n!r}]": a for n, a in params.items()}, dtype)
-    has, wanted = ({n: list(a.shape) for n, a in p.items()} for p in (params, fresh))
-    if has != wanted:
-        listed = lambda p: ", ".join(f"{n} {shape}" for n, shape in p.items()) or "none"
-        what = f"parameters given to {name}: {listed(has)}; expected: {listed(wanted)}"
-        raise Misuse(f"{what}; options and L decide their shapes")
+    shaped_like(f"parameters given to {name}", params, fresh, "options and L decide their shapes")
     return params
+
+
+def shaped_like(what: str, given: dict[str, Any], fresh: dict[str, Any], why: str) -> None:
+    """Raises Misuse unless the arrays have these names and shapes."""
+    has, wanted = ({n: list(a.shape) for n, a in some.items()} for some in (given, fresh))
+    if has != wanted:
+        listed = lambda some: ", ".join(f"{n} {shape}" for n, shape in some.items()) or "none"
+        raise Misuse(f"{what}: {listed(has)}; expected: {listed(wanted)}; {why}")
 
 
 def place(
@@ -431,12 +436,17 @@ def mix(
     positions: Any = None,
     seg: Any = None,
     L: int | None = None,
+    state: dict[str, Any] | None = None,
     params: dict[str, Any] | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
     """What the encoding `name` gives in place of attention for a layer's input x [B,T,C], [B,T,C]. The head
-    width is C / heads unless given. Raises Misuse for an encoding that stands beside attention.
+    width is C / heads unless given.
+
+    With a `state`, {} where nothing was before, also the one after the last token, {name: array [B,...]},
+    which the next call takes; the first document of seg goes on with it. Both have gradients (vjp). Raises
+    Misuse for an encoding that stands beside attention, and sizes that do not fit.
     """
     dtype = real({"x": x})
     if x.ndim != 3 or min(x.shape) < 1:
@@ -447,41 +457,69 @@ def mix(
     facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C}
     encoding = chosen(name, ("mix",), facts | {"L": T if L is None else L, "causal": True}, options)
     p = parameters(name, encoding, params, seed, dtype)
-    return mixed(PLAIN, encoding, p, x, place(name, encoding, dtype, T, positions, B, seg=seg))[0]
+    at = place(name, encoding, dtype, T, positions, B, seg=seg)
+    if state:
+        bare = {n: value(a) for n, a in p.items()}
+        fresh = mixed_from(PLAIN, encoding, bare, np.zeros((B, 1, C), dtype), At.of(1), {})[1]
+        real({f"state[{n!r}]": a for n, a in state.items()}, dtype)
+        shaped_like(f"state given to {name}", state, fresh, "give what the call before returned, or {}")
+    y, last = mixed_from(PLAIN, encoding, p, x, at, state or {})
+    return y if state is None else (y, last)
 
 
 def vjp(
-    function: Callable, *arguments: Any, params: dict[str, Any] | None = None, x: Any = None, **settings: Any
+    function: Callable,
+    *arguments: Any,
+    params: dict[str, Any] | None = None,
+    x: Any = None,
+    state: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> tuple[Any, Callable]:
     """What function(*arguments, ...) gives, and `pull`, which takes a cotangent of it to a tuple of
     gradients.
 
     A cotangent has the shape [...] and dtype of the result. Each real array among the arguments has one
-    gradient of its own shape, in their order, then x and the dict of params, where these are given: dq, dk,
-    dv, dx, dp = pull(do). Of a function with several results pull takes as many cotangents. It can be called
-    again. Raises Misuse where nothing can be differentiated, and where a cotangent does not fit.
+    gradient of its own shape, in their order, then x, the dict of params and that of state, where these are
+    given: dq, dk, dv, dx, dp = pull(do). Of a function with several results pull takes as many cotangents, of
+    a state a dict: dx, dp, dstate = pull(dy, dlast). It can be called again. Raises Misuse where nothing can
+    be differentiated, and where a cotangent does not fit.
     """
     tape = Tape()
     watched = [tape.watch(a) if is_real(a) else a for a in arguments]
-    named = {name: tape.watch(a) for name, a in (("x", x), ("params", params)) if a is not None}
+    given_by_name = (("x", x), ("params", params), ("state", state))
+    named = {name: tape.watch(a) for name, a in given_by_name if a is not None}
     y = function(*watched, **named, **settings)
     results = y if isinstance(y, tuple) else (y,)
-    if not all(isinstance(one, Var) for one in results):
+    if not all(isinstance(one, (Var, dict)) for one in results):
         what = "the result does not depend on a real array among the arguments, x or params"
         raise Misuse(f"nothing to differentiate: {what}")
     recorded = list(tape.entries)
 
     def pull(*dy: Any) -> tuple[Any, ...]:
         given, wanted = (
-            ", ".join(f"{getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}" for a in arrays)
+            ", ".join(
+                f"{name} {getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}".lstrip()
+                for name, a in in_one(arrays)
+            )
             for arrays in (dy, results)
         )
         if given != wanted:
             raise Misuse(f"pull was given {given or 'nothing'}; expected {wanted}, like the result")
         tape.entries = list(recorded)
-        found = tape.gradients(results, dy)
+        both = zip(in_one(results), in_one(dy), strict=True)
+        judged = [(one, d) for (_, one), (_, d) in both if isinstance(one, Var)]  # a count has no gradient
+        found = tape.gradients(*map(tuple, zip(*judged, strict=True)))
         leaves = [*(a for a in watched if isinstance(a, Var)), *named.values()]
         return tuple({n: found[b] for n, b in a.items()} if isinstance(a, dict) else found[a] for a in leaves)
 
-    values = tuple(one.value for one in results)
+    values = tuple(
+        {n: value(a) for n, a in one.items()} if isinstance(one, dict) else one.value for one in results
+    )
     return values if isinstance(y, tuple) else values[0], pull
+
+
+def in_one(arrays: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    """Each array, and each of a dict with its name, in order."""
+    return [
+        pair for one in arrays for pair in (sorted(one.items()) if isinstance(one, dict) else [("", one)])
+    ]

@@ -191,10 +191,19 @@ def mixed(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, old: State = Non
 
     `across` is what layers hand on.
     """
+    y, last = mixed_from(be, pe, p, x, at, (old or {}).get("state", {}), across)
+    return y, None if old is None else {"state": {name: value(a) for name, a in last.items()}}
+
+
+def mixed_from(
+    be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, state: Arrays, across: Any = None
+) -> Any:
+    """The same from `state`, {} where nothing was before, and the state after the last token; both are on the
+    tape where x or p are.
+    """
     assert pe.mix
-    state, across = (old or {}).get("state", {}), {} if across is None else across
-    y, state = pe.mix(be, widened(be, p), be.widen(x), at, state, across)  # [B,T,C]
-    return in_dtype(y, x.dtype), None if old is None else {"state": state}
+    y, last = pe.mix(be, widened(be, p), be.widen(x), at, state, {} if across is None else across)
+    return in_dtype(y, x.dtype), last  # [B,T,C]
 
 
 def widened(be: Backend, p: Arrays) -> Arrays:

@@ -70,7 +70,10 @@ class Op:
     backward: Callable
     # backward(saved, dy, wants) may skip gradients nobody asked for; the others must not change
     selective: bool = False
-    extra: bool = False  # forward -> y, saved, extra: by-products (a last state) that never carry a gradient
+    extra: bool = False  # forward -> y, saved, extra: by-products that never carry a gradient
+    # forward -> y, saved, last, the state after the last token; backward(saved, dy, dlast=None) takes the
+    # gradient that arrives through it
+    state: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", self.forward.__doc__)
@@ -87,15 +90,17 @@ class Op:
             )
         y, saved, *extra = self.forward(*map(value, arrays), **settings)
         if tapes:
-            y = tapes.popitem()[1].record(self, saved, arrays, y)
-        return (y, *extra) if self.extra else y
+            tape = tapes.popitem()[1]
+            y, *last = tape.record(self, saved, arrays, *((y, *extra) if self.state else (y,)))
+            extra = last or extra
+        return (y, *extra) if self.extra or self.state else y
 
 
 class Tape:
     """Recorded calls in order of execution."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Op, Any, tuple[Slot | None, ...], Slot]] = []
+        self.entries: list[tuple[Op, Any, tuple[Slot | None, ...], tuple[Slot, ...]]] = []
         self.leaves: list[Var] = []
 
     def watch(self, x: Any) -> Any:
@@ -105,12 +110,11 @@ class Tape:
         self.leaves.append(Var(self, x))
         return self.leaves[-1]
 
-    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Var:
-        out = Var(self, y)
-        self.entries.append(
-            (op, saved, tuple(a.slot if isinstance(a, Var) else None for a in arrays), out.slot)
-        )
-        return out
+    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], *results: Any) -> list[Var]:
+        found = [Var(self, y) for y in results]
+        slots = tuple(a.slot if isinstance(a, Var) else None for a in arrays)
+        self.entries.append((op, saved, slots, tuple(one.slot for one in found)))
+        return found
 
     def gradients(self, y: Var | tuple[Var, ...], dy: Any) -> dict[Var, Any]:
         """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty
@@ -131,15 +135,15 @@ class Tape:
                 )
             found[one.slot] = found[one.slot] + d if one.slot in found else d
         while self.entries:
-            op, saved, inputs, output = self.entries.pop()
-            if output not in found:
-                continue
-            dy = found.pop(output)
-            got = (
-                op.backward(saved, dy, tuple(s is not None for s in inputs))
-                if op.selective
-                else op.backward(saved, dy)
-            )
+            op, saved, inputs, (output, *last) = self.entries.pop()
+            dy, dlast = found.pop(output, None), [found.pop(one, None) for one in last]
+            if dy is None:
+                there = next((d for d in dlast if d is not None), None)
+                if there is None:
+                    continue
+                dy = namespace(there).zeros(output.shape, output.dtype)
+            wants = (tuple(s is not None for s in inputs),) if op.selective else ()
+            got = op.backward(saved, dy, *dlast, *wants)
             del saved
             name = op.forward.__name__
             if len(got) != len(inputs):

@@ -113,10 +113,9 @@ def to_device(cp):
 def forward(name, op, args, keywords):
     """y, by-products or None, saved (read-only)."""
     result = guarded(name, op.forward, *args, **keywords)
-    if not isinstance(result, tuple) or len(result) != 2 + op.extra:
-        raise Differs(
-            name, "names", f"forward returns {type(result).__name__}; expected a tuple of {2 + op.extra}"
-        )
+    count = 2 + (op.extra or op.state)
+    if not isinstance(result, tuple) or len(result) != count:
+        raise Differs(name, "names", f"forward returns {type(result).__name__}; expected a tuple of {count}")
     y, saved, *extra = result
     return locked(y), extra[0] if extra else None, locked(saved)
 

@@ -10,7 +10,7 @@ class A.
     program(p, d, o, f)                       bias     [H,N]
     program(p, q, k, x, i, see, o, f)         score    the term [H,T,T] of one document
     program(p, q, k, x, i, see, o, f, v)      attend   out [H,T,D] of one document
-    program(p, x, i, o, f)                    mix      y [T,C] of one document
+    program(p, x, i, o, f, state)             mix      y [T,C] of one document and the last state, both dicts
 
 p are the parameters under their bare names, o the options, f the facts; keys and values stand once for each
 query head.
@@ -30,11 +30,11 @@ def silu(z):
 
 
 def softplus(z):
-    return np.log(1 + np.exp(z))
+    return np.log1p(np.exp(z))
 
 
-def before(x):
-    return np.vstack([np.zeros((1, x.shape[1])), x[:-1]])
+def before(x, state=None):
+    return np.vstack([state["x"] if state else np.zeros((1, x.shape[1])), x[:-1]])
 
 
 def lerp(a, b, m):

@@ -8,6 +8,7 @@ import pytest
 from recipes import said
 
 from peref.encodings import get, names
+from peref.golden.compute.operation import named_in
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
 
@@ -32,12 +33,14 @@ def computed(words, a):
             "gain_q": gain_q,
             "gain_k": gain_k,
         }
-    return {{"score": "term", "attend": "out", "mix": "y"}[hook]: of_documents(hook, program, p, a, o, f)}
+    found = {}
+    name = {"score": "term", "attend": "out", "mix": "y"}[hook]
+    return {name: of_documents(hook, program, p, a, o, f, found)} | found
 
 
-def of_documents(hook, program, p, a, o, f):
+def of_documents(hook, program, p, a, o, f, last):
     """Each document alone: the term [B,H,T,T], 0 where a query does not see; the output [B,H,T,D] or y
-    [B,T,C], 0 at padding.
+    [B,T,C], 0 at padding. In `last` comes the last state of each sequence.
     """
     B, T = a["x" if hook == "mix" else "q"].shape[0], f["T"]
     i = np.broadcast_to(a["positions"], (B, T)) if "positions" in a else np.zeros((B, T))
@@ -48,7 +51,10 @@ def of_documents(hook, program, p, a, o, f):
             rows = np.flatnonzero(seg == number)
             x = a["x"][b, rows] if "x" in a else None
             if hook == "mix":
-                found[b, rows] = program(p, x, i[b, rows], o, f)
+                state = {n: y[b] for n, y in named_in(a, "state.").items()}
+                found[b, rows], after = program(p, x, i[b, rows], o, f, state)
+                for key, y in after.items():
+                    last.setdefault(f"last.{key}", np.zeros((B, *y.shape)))[b] = y
                 continue
             t, s = np.ix_(rows, rows)
             see = ((s <= t) | (not f["causal"])) & (abs(t - s) < (f["window"] or T))

@@ -437,7 +437,7 @@ def going_bad(op, call, *, forward=False, backward=False):
         first, *rest = op.backward(*args)
         return (first * np.float32(np.nan if backward and next(calls["backward"]) == call else 1), *rest)
 
-    return Op(bad_forward, bad_backward, selective=op.selective, extra=op.extra)
+    return replace(op, forward=bad_forward, backward=bad_backward)
 
 
 def gated_by(op):

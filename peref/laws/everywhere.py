@@ -4,6 +4,7 @@ Not here: laws that an encoding claims or not (claimed), the scalar loop (loops)
 """
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,7 +107,7 @@ def at_fault_in(own: ModuleType, cfg: Any) -> dict[str, str]:
             calls.append((op, frozen(list(arrays)), settings))
             return op.forward(*arrays, **settings)
 
-        return Op(forward, op.backward, op.selective, op.extra)
+        return replace(op, forward=forward)
 
     vars(own).update({name: listening(op) for name, op in mine.items()})
     try:

@@ -31,12 +31,12 @@ def short_conv_forward(x, w, state, runs):
     y = xp.zeros_like(x)
     for k, share in enumerate(shares):
         y = y + xp.where(share, line[:, k : k + T], 0) * w[:, k]
-    kept = (run[:, T:] == run[:, -1:]) & (run[:, -1:] >= 0)
-    return y, (line, w, shares, state is not None), xp.where(kept[..., None], line[:, T:], 0)
+    kept = ((run[:, T:] == run[:, -1:]) & (run[:, -1:] >= 0))[..., None]
+    return y, (line, w, shares, kept, state is not None), xp.where(kept, line[:, T:], 0)
 
 
-def short_conv_backward(saved, dy):
-    line, w, shares, stateful = saved
+def short_conv_backward(saved, dy, dlast=None):
+    line, w, shares, kept, stateful = saved
     xp = namespace(dy)
     T, K = dy.shape[1], w.shape[1]
     dline, dw = xp.zeros_like(line), []
@@ -44,10 +44,12 @@ def short_conv_backward(saved, dy):
         dtap = xp.where(share, dy, 0)
         dline[:, k : k + T] += dtap * w[:, k]
         dw.append((dtap * line[:, k : k + T]).sum((0, 1)))
+    if dlast is not None:
+        dline[:, T:] += xp.where(kept, dlast, 0)
     return dline[:, K - 1 :], stacked(dw, 1), dline[:, : K - 1] if stateful else None, None
 
 
-short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
+short_conv = Op(short_conv_forward, short_conv_backward, state=True)
 
 
 def follows(runs):

@@ -16,17 +16,18 @@ def previous_forward(x, state, runs):
     if runs is not None:
         share = follows(runs)[..., None]
         y, last = xp.where(share, y, 0), xp.where(runs[:, -1:, None] >= 0, last, 0)
-    return y, (share, state is not None), last
+    return y, (share, None if runs is None else runs[:, -1:, None] >= 0, state is not None), last
 
 
-def previous_backward(saved, dy):
-    share, stateful = saved
+def previous_backward(saved, dy, dlast=None):
+    share, alive, stateful = saved
     xp = namespace(dy)
     dy = dy if share is None else xp.where(share, dy, 0)
-    return xp.concatenate([dy[:, 1:], xp.zeros_like(dy[:, :1])], 1), dy[:, :1] if stateful else None, None
+    end = xp.zeros_like(dy[:, :1]) if dlast is None else dlast if alive is None else xp.where(alive, dlast, 0)
+    return xp.concatenate([dy[:, 1:], end], 1), dy[:, :1] if stateful else None, None
 
 
-previous = Op(previous_forward, previous_backward, extra=True)
+previous = Op(previous_forward, previous_backward, state=True)
 
 
 def lerp_forward(a, b, m):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.tape import Op, Tape, Var
+from peref.tape import Tape, Var
 
 
 def in_order(x, axis, keepdims=False, backward=False):
@@ -132,20 +132,18 @@ class OtherTape(Tape):
         super().__init__()
         self.how = how
 
-    def record(self, op, saved, arrays, y):
-        def backward(saved, dy, *wants):
-            got = op.backward(saved, as_other(dy, self.how), *wants)
+    def record(self, op, saved, arrays, *results):
+        def backward(saved, dy, *more):
+            got = op.backward(saved, as_other(dy, self.how), *as_other(more, self.how))
             slots = [x.slot if isinstance(x, Var) else None for x in arrays]
             return tuple(
                 None if g is None or s is None else as_other(bare_of(g).astype(s.dtype), self.how)
                 for g, s in zip(got, slots, strict=True)
             )
 
-        out = Var(self, as_other(self.how.low(bare_of(y)), self.how))
-        slots = tuple(x.slot if isinstance(x, Var) else None for x in arrays)
         backward.__name__ = op.forward.__name__
-        self.entries.append((Op(op.forward, backward, op.selective, op.extra), saved, slots, out.slot))
-        return out
+        other = (as_other(self.how.low(bare_of(y)), self.how) for y in results)
+        return super().record(replace(op, backward=backward), saved, arrays, *other)
 
 
 def there(at, how):

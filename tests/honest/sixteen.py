@@ -18,7 +18,7 @@ import numpy as np
 from mutants.ways import bfloat16
 
 from peref.golden.compute.reference import expected
-from peref.tape import Op, Tape, Var
+from peref.tape import Tape, Var
 
 FLASH = ("probabilities_forward", "sunk_forward", "weigh_forward")
 
@@ -121,7 +121,7 @@ class LowTape(Tape):
         super().__init__()
         self.low, self.only, self.within, self.exact = low, only, within, False
 
-    def record(self, op, saved, arrays, y):
+    def record(self, op, saved, arrays, *results):
         low = (
             self.low
             if not self.exact and (self.only is None or op.forward.__name__ in self.only)
@@ -132,17 +132,19 @@ class LowTape(Tape):
         )
         slots = [x.slot if isinstance(x, Var) else None for x in arrays]
 
-        def backward(saved, dy, *wants):
-            got = op.backward(saved, wrap(dy), *wants)
+        def backward(saved, dy, *more):
+            got = op.backward(
+                saved, wrap(dy), *(x if isinstance(x, tuple) or x is None else wrap(x) for x in more)
+            )
             return tuple(
                 None if g is None or s is None else wrap(low(plain(g)).astype(s.dtype))
                 for g, s in zip(got, slots, strict=True)
             )
 
         backward.__name__ = op.forward.__name__
-        out = Var(self, wrap(low(plain(y))))
-        self.entries.append((Op(op.forward, backward, op.selective, op.extra), saved, tuple(slots), out.slot))
-        return out
+        return super().record(
+            replace(op, backward=backward), saved, arrays, *(wrap(low(plain(y))) for y in results)
+        )
 
 
 def with_tables(pe, tape):

@@ -18,6 +18,7 @@ under their names on disk, x [T][C] the layer's input and i [T] the positions:
     [H][T][T], None where the key is in the future
     attend(p, q, k, v, x, i) the output of attention                [H][T][D]
     mix(p, x, i)             the output of the layer                [T][C]
+                             and given a state, a dict ({}: nothing was before), that and the last one
     scale(D)                 what q k is multiplied with, where it is not 1 / sqrt(D)
 
 after which come, by name, those facts of the model (H, G, D, R, C, L, causal, window) and options of the

@@ -36,8 +36,8 @@ def normed(x, w):
     return [a / rms * b for a, b in zip(x, w, strict=True)]
 
 
-def scan(decay, write):
-    h, found = 0.0, []
+def scan(decay, write, h=0.0):
+    found = []
     for a, b in zip(decay, write, strict=True):
         h = a * h + b
         found.append(h)
@@ -48,14 +48,17 @@ def summed(decay, write):
     return [sum(math.prod(decay[s + 1 : t + 1]) * write[s] for s in range(t + 1)) for t in range(len(write))]
 
 
-def mix(p, x, i, discretisation="euler", form="scan", norms="none"):
+def mix(p, x, i, discretisation="euler", form="scan", norms="none", state=None):
+    """The state: the last inputs of the convolution under tail [K-1][E], h [N][E] under h."""
     T, E, K = len(x), len(p["D"]), len(p["conv"][0])
     u, z = ([linear(p[name + ".weight"], token) for token in x] for name in "xz")
+    start = state or {"tail": [[0.0] * E for _ in range(K - 1)], "h": [[0.0] * E for _ in p["A_log"][0]]}
+    line, left = [*start["tail"], *u], [[0.0] * E for _ in p["A_log"][0]]
     inner = [[0.0] * E for _ in x]
     for t in range(T):
         for e in range(E):
             inner[t][e] = silu(
-                sum(p["conv"][e][K - 1 - lag] * u[t - lag][e] for lag in range(K) if t - lag >= 0)
+                sum(p["conv"][e][K - 1 - lag] * line[K - 1 + t - lag][e] for lag in range(K))
                 + p["conv.bias"][e]
             )
     B, C, low = ([linear(p[name + ".weight"], token) for token in inner] for name in ("b", "c", "down"))
@@ -71,9 +74,10 @@ def mix(p, x, i, discretisation="euler", form="scan", norms="none"):
             A = -math.exp(A_log)
             decay = [math.exp(D * A) for D in Delta]
             gain = Delta if discretisation == "euler" else [math.expm1(D * A) / (D * A) * D for D in Delta]
-            h = {"scan": scan, "sum": summed}[form](
-                decay, [gain[t] * B[t][n] * inner[t][e] for t in range(T)]
-            )
+            write = [gain[t] * B[t][n] * inner[t][e] for t in range(T)]
+            h = scan(decay, write, start["h"][n][e]) if form == "scan" else summed(decay, write)
+            left[n][e] = h[-1]
             for t in range(T):
                 y[t][e] += C[t][n] * h[t]
-    return [linear(p["o.weight"], [y[t][e] * silu(z[t][e]) for e in range(E)]) for t in range(T)]
+    y = [linear(p["o.weight"], [y[t][e] * silu(z[t][e]) for e in range(E)]) for t in range(T)]
+    return y if state is None else (y, {"tail": line[len(line) - K + 1 :], "h": left})

@@ -30,23 +30,24 @@ def turn(vector, pos, w, layout):
     return out
 
 
-def parallel(q, k, v, gamma):
+def parallel(q, k, v, gamma, S=None):
     out = []
     for n in range(len(q)):
         weight = [
             gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)
         ]
         out.append([sum(weight[m] * v[m][c] for m in range(n + 1)) for c in range(len(v[n]))])
-    return out
+    return out, S
 
 
-def recurrent(q, k, v, gamma):
-    S = [[0.0 for _ in v[0]] for _ in k[0]]
+def recurrent(q, k, v, gamma, S=None):
+    """o of every token and the last S."""
+    S = S or [[0.0 for _ in v[0]] for _ in k[0]]
     out = []
     for n in range(len(q)):
         S = [[gamma * S[a][c] + k[n][a] * v[n][c] for c in range(len(v[n]))] for a in range(len(k[n]))]
         out.append([sum(q[n][a] * S[a][c] for a in range(len(q[n]))) for c in range(len(v[n]))])
-    return out
+    return out, S
 
 
 def evened(o, q, k, gamma, rows):
@@ -84,11 +85,13 @@ def mix(
     form="parallel",
     rows="none",
     decays="powers",
+    state=None,
 ):
+    """The state: S of each head under s [H][D][Dv], of keys that are not scaled."""
     exponent = {"endpoint": 1 / max(D // 2 - 1, 1), "paper": 2 / D}[ladder]
     w = [base ** (-a * exponent) for a in range(D // 2)]
     q, k, v, gate = (linear(p[name + ".weight"], x) for name in "qkvg")
-    Dv, heads = value_factor * D, []
+    Dv, heads, left = value_factor * D, [], []
     for h in range(H):
         qh = [turn(row[h * D : h * D + D], pos, w, layout) for row, pos in zip(q, i, strict=True)]
         kh = [
@@ -97,9 +100,13 @@ def mix(
         ]
         gamma = 1 - 2.0 ** (-5 - (h if decays == "powers" else 4 * h / max(H - 1, 1)))
         vh = [row[h * Dv : h * Dv + Dv] for row in v]
-        o = {"parallel": parallel, "recurrent": recurrent}[form](qh, kh, vh, gamma)
+        first = [[a * D**-0.5 for a in row] for row in state["s"][h]] if state else None
+        how = {"parallel": parallel, "recurrent": recurrent}[form if state is None else "recurrent"]
+        o, S = how(qh, kh, vh, gamma, first)
+        left.append(S and [[a * D**0.5 for a in row] for row in S])
         o = evened(o, qh, kh, gamma, rows)
         heads.append([normed(row, eps, norm) for row in o])
     y = [[a for head in heads for a in head[n]] for n in range(len(x))]
     y = [[z / (1 + math.exp(-z)) * a for z, a in zip(gate[n], y[n], strict=True)] for n in range(len(x))]
-    return linear(p["o.weight"], y)
+    y = linear(p["o.weight"], y)
+    return y if state is None else (y, {"s": left})

@@ -16,25 +16,41 @@ def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def wkv(k, v, w, u):
-    """One channel: k and v [T]."""
+def wkv(k, v, w, u, sums=(0.0, 0.0)):
+    """One channel: k and v [T], and the two sums over all tokens before, undecayed at the last of them."""
     out = []
     for t in range(len(k)):
         weight = [math.exp(-(t - 1 - i) * w + k[i]) for i in range(t)] + [math.exp(u + k[t])]
-        out.append(dot(weight, v[: t + 1]) / sum(weight))
+        left = math.exp(-t * w)
+        out.append((dot(weight, v[: t + 1]) + left * sums[0]) / (sum(weight) + left * sums[1]))
     return out
 
 
-def mix(p, x, i):
+def last_sums(k, v, w, a, b, p):
+    """What is left of one channel: the two sums over e^m, and m, the largest exponent."""
+    T = len(k)
+    exponent = [p - T * w, *(-(T - 1 - i) * w + k[i] for i in range(T))]
+    m = max(exponent)
+    weight = [math.exp(e - m) for e in exponent]
+    return dot(weight, [a, *v]), dot(weight, [b, *[1.0] * T]), m
+
+
+def mix(p, x, i, state=None):
+    """The state: the last token under x [1][C]; under s [3][C] the sums over e^m, and m."""
     C, made = len(x[0]), {}
+    start = state or {"x": [[0.0] * C], "s": [[0.0] * C, [0.0] * C, [-math.inf] * C]}
     for name in "rkv":
         mu = p[f"mix.{name}"]
-        before = [[0.0] * C, *x[:-1]]
+        before = [*start["x"], *x[:-1]]
         shifted = [[mu[c] * x[t][c] + (1 - mu[c]) * before[t][c] for c in range(C)] for t in range(len(x))]
         made[name] = [[dot(row, token) for row in p[f"{name}.weight"]] for token in shifted]
-    out = [[0.0] * C for _ in x]
+    out, left = [[0.0] * C for _ in x], []
     for c in range(C):
         k, v = ([token[c] for token in made[name]] for name in "kv")
-        for t, a in enumerate(wkv(k, v, math.exp(p["decay"][c]), p["bonus"][c])):
-            out[t][c] = a / (1 + math.exp(-made["r"][t][c]))
-    return [[dot(row, token) for row in p["o.weight"]] for token in out]
+        a, b, m = (row[c] for row in start["s"])
+        w, sums = math.exp(p["decay"][c]), (a * math.exp(m), b * math.exp(m))
+        for t, y in enumerate(wkv(k, v, w, p["bonus"][c], sums)):
+            out[t][c] = y / (1 + math.exp(-made["r"][t][c]))
+        left.append(last_sums(k, v, w, a, b, m))
+    y = [[dot(row, token) for row in p["o.weight"]] for token in out]
+    return y if state is None else (y, {"x": x[-1:], "s": [list(row) for row in zip(*left, strict=True)]})

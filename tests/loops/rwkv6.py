@@ -31,7 +31,7 @@ def lerp(a, b, m):
     return [u + (v - u) * n for u, v, n in zip(a, b, m, strict=True)]
 
 
-def parallel(r, k, v, w, u):
+def parallel(r, k, v, w, u, s=None):
     out = []
     for t in range(len(r)):
         y = [0.0] * len(v[0])
@@ -41,17 +41,18 @@ def parallel(r, k, v, w, u):
                 for c in range(len(y)):
                     y[c] += r[t][a] * left * k[i][a] * v[i][c]
         out.append(y)
-    return out
+    return out, s
 
 
-def recurrent(r, k, v, w, u):
+def recurrent(r, k, v, w, u, s=None):
+    """y of every token and the last s [K][V]."""
     K, V, out = range(len(k[0])), range(len(v[0])), []
-    s = [[0.0 for _ in V] for _ in K]
+    s = s or [[0.0 for _ in V] for _ in K]
     for t in range(len(r)):
         wkv = [[s[a][c] + u[a] * k[t][a] * v[t][c] for c in V] for a in K]
         out.append([sum(r[t][a] * wkv[a][c] for a in K) for c in V])
         s = [[w[t][a] * s[a][c] + k[t][a] * v[t][c] for c in V] for a in K]
-    return out
+    return out, s
 
 
 def normed(y, weight, bias, eps):
@@ -60,20 +61,23 @@ def normed(y, weight, bias, eps):
     return [(a - mean) / deviation * m + b for a, m, b in zip(y, weight, bias, strict=True)]
 
 
-def mix(p, x, i, H, D, eps=64e-5, form="parallel"):
+def mix(p, x, i, H, D, eps=64e-5, form="parallel", state=None):
+    """The state: the last token under x [1][C], s of each head [H][K][V] under s."""
     r, k, v, g, w = [], [], [], [], []
-    for now, before in zip(x, [[0.0] * len(x[0]), *x[:-1]], strict=True):
+    start = state or {"x": [[0.0] * len(x[0])], "s": [None] * H}
+    for now, before in zip(x, [*start["x"], *x[:-1]], strict=True):
         xx = lerp(now, before, p["mix.x"])
         for name, to in (("r", r), ("k", k), ("v", v), ("g", g)):
             to.append(times(p[f"{name}.weight"], lerp(now, before, lora(p, f"mix.{name}", xx))))
         w.append([math.exp(-math.exp(d)) for d in lora(p, "decay", lerp(now, before, lora(p, "mix.w", xx)))])
-    out = [[] for _ in x]
+    out, left = [[] for _ in x], []
     for h in range(H):
         cut = slice(h * D, h * D + D)
-        wkv = {"parallel": parallel, "recurrent": recurrent}[form](
-            *([token[cut] for token in a] for a in (r, k, v, w)), p["bonus"][h]
-        )
+        how = {"parallel": parallel, "recurrent": recurrent}[form if state is None else "recurrent"]
+        wkv, s = how(*([token[cut] for token in a] for a in (r, k, v, w)), p["bonus"][h], start["s"][h])
+        left.append(s)
         for t, y in enumerate(wkv):
             out[t] += normed(y, p["norm.weight"][cut], p["norm.bias"][cut], eps)
     gated = [[z / (1 + math.exp(-z)) * a for z, a in zip(g[t], out[t], strict=True)] for t in range(len(x))]
-    return [times(p["o.weight"], token) for token in gated]
+    y = [times(p["o.weight"], token) for token in gated]
+    return y if state is None else (y, {"x": x[-1:], "s": left})

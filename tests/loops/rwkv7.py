@@ -49,9 +49,9 @@ def transition(w, kappa, a):
     return [[(w[c] if b == c else 0.0) - kappa[b] * a[c] * kappa[c] for c in n] for b in n]
 
 
-def recurrent(v, k, G):
+def recurrent(v, k, G, wkv=None):
     K, V, out = range(len(k[0])), range(len(v[0])), []
-    wkv = [[0.0 for _ in K] for _ in V]
+    wkv = wkv or [[0.0 for _ in K] for _ in V]
     for t in range(len(k)):
         wkv = [[sum(wkv[c][b] * G[t][b][a] for b in K) + v[t][c] * k[t][a] for a in K] for c in V]
         out.append(wkv)
@@ -77,9 +77,23 @@ def normed(y, weight, bias, eps):
     return [(a - mean) / deviation * m + b for a, m, b in zip(y, weight, bias, strict=True)]
 
 
-def mix(p, x, i, H, D, eps=64e-5, unit_eps=1e-24, value_gate="first", form="recurrent", v_first=None):
+def mix(
+    p,
+    x,
+    i,
+    H,
+    D,
+    eps=64e-5,
+    unit_eps=1e-24,
+    value_gate="first",
+    form="recurrent",
+    v_first=None,
+    state=None,
+):
+    """The state: the last token under x [1][C], wkv transposed [H][K][V] under s."""
     made = {name: [] for name in "rkvawgK"}
-    for t, (now, before) in enumerate(zip(x, [[0.0] * len(x[0]), *x[:-1]], strict=True)):
+    start = state or {"x": [[0.0] * len(x[0])], "s": None}
+    for t, (now, before) in enumerate(zip(x, [*start["x"], *x[:-1]], strict=True)):
         xr, xw, xk, xv, xa, xg = (lerp(now, before, p[f"mix.{name}"]) for name in "rwkvag")
         a, k, v = (
             [sigmoid(z) for z in loramlp(p, "a", xa)],
@@ -103,20 +117,30 @@ def mix(p, x, i, H, D, eps=64e-5, unit_eps=1e-24, value_gate="first", form="recu
         }
         for name, y in new.items():
             made[name].append(y)
-    out = [[] for _ in x]
+    out, left = [[] for _ in x], []
     for h in range(H):
         cut = slice(h * D, h * D + D)
         r, k, v, a, w, _, kappa = ([token[cut] for token in made[name]] for name in "rkvawgK")
         unit = [[b / math.sqrt(dot(token, token) + unit_eps) for b in token] for token in kappa]
         G = [transition(w[t], unit[t], a[t]) for t in range(len(x))]
-        for t, wkv in enumerate({"recurrent": recurrent, "parallel": parallel}[form](v, k, G)):
+        if state is None:
+            every = {"recurrent": recurrent, "parallel": parallel}[form](v, k, G)
+        else:
+            every = recurrent(v, k, G, start["s"] and transposed(start["s"][h]))
+        left.append(transposed(every[-1]))
+        for t, wkv in enumerate(every):
             y = normed(times(wkv, r[t]), p["norm.weight"][cut], p["norm.bias"][cut], eps)
             bonus = sum(b * c * d for b, c, d in zip(r[t], p["bonus"][h], k[t], strict=True))
             out[t] += [b + bonus * c for b, c in zip(y, v[t], strict=True)]
-    return [
+    y = [
         times(p["o.weight"], [b * c for b, c in zip(made["g"][t], out[t], strict=True)])
         for t in range(len(x))
     ]
+    return y if state is None else (y, {"x": x[-1:], "s": left})
+
+
+def transposed(rows):
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def across(p, x):

@@ -29,12 +29,13 @@ def convolution(u, C, systems):
     return [sum(K[l] * u[k - l] for l in range(k + 1)) for k in range(len(u))]
 
 
-def recurrent(u, C, systems):
-    x, y = [0j for _ in C], []
+def recurrent(u, C, systems, x):
+    """y of every token and the last x."""
+    y = []
     for u_k in u:
         x = [a * x_n + b * u_k for x_n, (a, b) in zip(x, systems, strict=True)]
         y.append(2 * sum(c * x_n for c, x_n in zip(C, x, strict=True)).real)
-    return y
+    return y, x
 
 
 def gelu_of(z, form):
@@ -47,18 +48,26 @@ def linear(W, bias, x):
     return [sum(a * b for a, b in zip(row, x, strict=True)) + c for row, c in zip(W, bias, strict=True)]
 
 
-def mix(p, x, i, discretisation="zoh", form="convolution", gelu="tanh"):
-    channels = []
+def mix(p, x, i, discretisation="zoh", form="convolution", gelu="tanh", state=None):
+    """The state: x(t) / B~ of each channel under s [C][2M], all real parts and then all imaginary ones."""
+    channels, left = [], []
     for h in range(len(x[0])):
         u = [token[h] for token in x]
         A = [-math.exp(re) + 1j * im for re, im in zip(p["log_A_real"][h], p["A_imag"][h], strict=True)]
         systems = [discrete(a, math.exp(p["log_dt"][h]), discretisation) for a in A]
         C = [re + 1j * im for re, im in p["C"][h]]
-        y = {"convolution": convolution, "recurrent": recurrent}[form](u, C, systems)
+        if form == "convolution" and state is None:
+            y = convolution(u, C, systems)
+        else:
+            row = state["s"][h] if state else [0.0] * (2 * len(C))
+            first = [(row[n] + 1j * row[len(C) + n]) * b for n, (_, b) in enumerate(systems)]
+            y, last = recurrent(u, C, systems, first)
+            last = [x_n / b for x_n, (_, b) in zip(last, systems, strict=True)]
+            left.append([z.real for z in last] + [z.imag for z in last])
         channels.append([gelu_of(y_k + p["D"][h] * u_k, gelu) for y_k, u_k in zip(y, u, strict=True)])
     out = []
     for k in range(len(x)):
         y = [channel[k] for channel in channels]
         value, gate = (linear(p[role + ".weight"], p[role + ".bias"], y) for role in "og")
         out.append([v / (1 + math.exp(-g)) for v, g in zip(value, gate, strict=True)])
-    return out
+    return out if state is None else (out, {"s": left})

@@ -16,6 +16,7 @@ from loops.turn import turned as turned_pair
 
 from peref.combination import inside
 from peref.encodings import get, options
+from peref.golden.compute.operation import named_in
 from peref.golden.spec.cases import Case
 from peref.member import Layer, encodings_of
 
@@ -93,7 +94,11 @@ def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             for name in "xqkv"
             if name in a
         }
+        part["state"] = {name: x[b].tolist() for name, x in named_in(a, "state.").items()}
         for name, rows in one(case, loop, p, part, i).items():
+            if name.startswith("last."):
+                found.setdefault(name, np.zeros((case.B, *np.shape(rows))))[b] = np.array(rows)
+                continue
             whole = found.setdefault(name, np.zeros(shapes[name]))
             square = name in ("term", "bias", "scores", "probabilities")
             where = (
@@ -129,7 +134,10 @@ def table(case: Case, loop: Callable, p: Any, a: Any) -> dict[str, np.ndarray]:
 def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any]:
     """One document."""
     if case.hook == "mix":
-        return {"y": loop(p, part["x"], i)}
+        if case.before is None:
+            return {"y": loop(p, part["x"], i)}
+        y, last = loop_of(case, state=part["state"])(p, part["x"], i)
+        return {"y": y} | {f"last.{name}": rows for name, rows in last.items()}
     if case.hook == "embed":
         rows = loop(p, i)
         return {

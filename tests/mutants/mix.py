@@ -74,6 +74,71 @@ def leaking(name):
     return run
 
 
+def stated(run):
+    """Only where the state is asked for."""
+    return lambda case, a: None if case.before is None else run(case, a)
+
+
+def of_states(change):
+    """What goes in as a cotangent of a last state."""
+    return stated(
+        lambda case, a: expected(
+            case, {n: change(x) if n.startswith("cotangent.last.") else x for n, x in a.items()}
+        )
+    )
+
+
+def first_states(change):
+    """The gradient of what was handed in."""
+    return stated(
+        lambda case, a: (
+            {n: change(x) if n.startswith("vjp.state.") else x for n, x in expected(case, a).items()}
+            if case.before
+            else None
+        )
+    )
+
+
+def forgotten(case, a):
+    """The state that is handed in is not read, and has no gradient."""
+    if not case.before:
+        return None
+    first = [n for n in a if n.startswith("state.")]
+    found = expected(case, {n: x for n, x in a.items() if n not in first})
+    return found | {f"vjp.{n}": np.zeros_like(a[n]) for n in first}
+
+
+def exchanged_axes(case, a):
+    """s [B,H,V,K] in place of [B,H,K,V], in and out."""
+    turned = lambda some: {
+        n: np.swapaxes(x, -1, -2) if n.endswith(("state.s", "last.s")) and x.ndim == 4 else x
+        for n, x in some.items()
+    }
+    return turned(expected(case, turned(a)))
+
+
+def decayed(name, factor):
+    """The last state of the recurrence is multiplied by factor(arrays, settings), once more."""
+
+    def change(op):
+        def once_more(*arrays, **settings):
+            y, last = op(*arrays, **settings)
+            with_it = [x.value if hasattr(x, "value") else x for x in arrays]
+            return y, times(last, factor(with_it, settings))
+
+        return once_more
+
+    return stated(
+        lambda case, a: of(None, **{name: change(getattr(import_module(files()[case.encoding]), name))})(
+            case, a
+        )
+    )
+
+
+times = Op(lambda x, m: (x * m, m), lambda m, dy: (dy * m, None))
+MATRICES = with_names("retention") + with_names("wkv6") + with_names("wkv7")
+
+
 MUTANTS = [
     *(
         Mutant(
@@ -152,6 +217,69 @@ MUTANTS = [
         with_names("head_norm"),
         of(None, head_norm=unnormed),
         held_out=True,
+    ),
+    Mutant(
+        "state-gradient-dropped",
+        "state.gradient",
+        "the gradient of the last state is dropped",
+        hooked("mix"),
+        of_states(lambda x: 0 * x),
+    ),
+    Mutant(
+        "state-gradient-half",
+        "state.gradient",
+        "the gradient of the last state counts once for each sequence",
+        hooked("mix"),
+        of_states(lambda x: x.sum(0, keepdims=True) + 0 * x),
+        held_out=True,
+    ),
+    Mutant(
+        "state-first-zero",
+        "state.first",
+        "the state handed in has no gradient",
+        hooked("mix"),
+        first_states(lambda x: 0 * x),
+    ),
+    Mutant(
+        "state-first-once",
+        "state.first",
+        "the gradient of the state handed in is that of the first sequence",
+        hooked("mix"),
+        first_states(lambda x: x[:1] + 0 * x),
+        held_out=True,
+    ),
+    Mutant(
+        "state-forgotten",
+        "cache.state_dropped",
+        "the state handed in is not read",
+        hooked("mix"),
+        forgotten,
+    ),
+    Mutant(
+        "state-transposed",
+        "state.transposed",
+        "your state has values for rows and keys for columns",
+        tuple(name for name in MATRICES if name.startswith("rwkv")),
+        stated(exchanged_axes),
+    ),
+    *(
+        Mutant(
+            f"state-decayed-{name}",
+            "state.decay",
+            "your last state has decayed once more",
+            with_names(name),
+            decayed(name, factor),
+            held_out=name == "wkv7",
+        )
+        for name, factor in (
+            ("retention", lambda arrays, settings: np.exp(settings["log_decay"])[:, None, None]),
+            ("wkv6", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
+            ("wkv7", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
+            (
+                "wkv4",
+                lambda arrays, settings: np.stack([np.exp(arrays[2]), np.exp(arrays[2]), 1 + 0 * arrays[2]]),
+            ),
+        )
     ),
     Mutant(
         "backwards",

@@ -204,7 +204,7 @@ def backward(op, change):
     def wrong(saved, dy, *wants):
         return tuple(change(list(op.backward(saved, dy, *wants)), saved, dy))
 
-    return Op(op.forward, wrong, op.selective, op.extra)
+    return replace(op, backward=wrong)
 
 
 def forward(op, change):
@@ -215,23 +215,18 @@ def forward(op, change):
         return (change(y, *arrays), *rest)
 
     wrong.__name__ = op.forward.__name__
-    return Op(wrong, op.backward, op.selective, op.extra)
+    return replace(op, forward=wrong)
 
 
 def asked(op, change):
     """The pair with other arguments: change(*arrays) -> arrays."""
-    return Op(
-        lambda *arrays, **settings: op.forward(*change(*arrays), **settings),
-        op.backward,
-        op.selective,
-        op.extra,
-    )
+    return replace(op, forward=lambda *arrays, **settings: op.forward(*change(*arrays), **settings))
 
 
 def told(op, **settings):
     """The pair with other settings; a callable one takes the old value."""
     new = lambda given: {**given, **{n: v(given.get(n)) if callable(v) else v for n, v in settings.items()}}
-    return Op(lambda *arrays, **given: op.forward(*arrays, **new(given)), op.backward, op.selective, op.extra)
+    return replace(op, forward=lambda *arrays, **given: op.forward(*arrays, **new(given)))
 
 
 def bfloat16(x):

@@ -3,6 +3,7 @@ them it has.
 
     usual(name)      every level with every option at its default, and each other choice of each option
     rotation(name)   layouts, widths and places of what turns
+    states(name)     the last state of a recurrence, from nothing and from one that is handed in
     distances(name)  numbers of heads, and distances up to where every table ends
     rows(name)       what is added to the embedding
     together(name)   every option and every fact away from its default at once
@@ -245,6 +246,19 @@ def attention(name, given=None, spread="position.counted"):
             **options,
             causal=False,
         )
+
+
+def states(name, given=None, flags=()):
+    """The last state of a recurrence and the gradient that arrives through it, from nothing and from a state
+    that is handed in; `flags` are more of the former.
+    """
+    options = {"options": given or {}}
+    why = "From nothing to the last state, through which a gradient arrives as well."
+    yield case(name, "op", "last-state", why, "state.gradient", *flags, T=5, before=0, **options)
+    why = "Three tokens stood before: their state is handed in and has a gradient."
+    caught = ("state.gradient", "state.first", "cache.state_dropped")
+    sizes = {"T": 5, "positions": tuple(range(3, 8))}
+    yield case(name, "op", "handed-state", why, *caught, before=3, **sizes, **options)
 
 
 BACK = ((-2, 3, 3, 9, 1), (4, -1, 7, 0, 0))

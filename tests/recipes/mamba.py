@@ -8,7 +8,7 @@ from page import conv, silu, softplus
 
 from peref.encodings.mix import mamba
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.families import attention, basic, case, laws, reading, refusals, refused, states, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -21,12 +21,15 @@ and state n: `h_t = exp(dt_t A) h_(t-1) + G_t B_t[n] u_t[e]`, `discretisation` "
 reaches class B only; with expm1 it reaches class A. Then `o_t[e] = sum over n of C_t[n] h_t + param.D[e]
 u_t[e]`, and y = W_o (silu(W_z x) o), with param.z.weight [E,C] and param.o.weight [C,E]. `norms` "rms":
 before they are used, low, B and C are each divided by sqrt(mean of squares + 1e-6) and multiplied by
-param.down.norm [rank], param.b.norm [N] and param.c.norm [N].
+param.down.norm [rank], param.b.norm [N] and param.c.norm [N]. The state is tail [B,`kernel`-1,E], the last
+rows of W_x x, and h [B,N,E].
 """
 
 
-def program(p, x, i, o, f):
-    u = silu(conv(x @ p["x.weight"].T, p["conv"]) + p["conv.bias"])
+def program(p, x, i, o, f, state):
+    past = state.get("tail", np.zeros((p["conv"].shape[1] - 1, len(p["D"]))))
+    line = np.vstack([past, x @ p["x.weight"].T])
+    u = silu(conv(line, p["conv"])[len(past) :] + p["conv.bias"])
     low, B, C = (u @ p[f"{n}.weight"].T for n in ("down", "b", "c"))
     if o["norms"] == "rms":
         low, B, C = (
@@ -34,13 +37,14 @@ def program(p, x, i, o, f):
             for n, a in (("down", low), ("b", B), ("c", C))
         )
     dt, A = softplus(low @ p["dt.weight"].T + p["dt.bias"]), -np.exp(p["A_log"])
-    h, out = np.zeros(A.shape), np.zeros_like(u)
+    h, out = state["h"].T if state else np.zeros(A.shape), np.zeros_like(u)
     for t in range(len(x)):
         step = dt[t][:, None]
         G = step if o["discretisation"] == "euler" else (np.exp(step * A) - 1) / A
         h = np.exp(step * A) * h + G * B[t] * u[t][:, None]
         out[t] = h @ C[t] + p["D"] * u[t]
-    return (silu(x @ p["z.weight"].T) * out) @ p["o.weight"].T
+    y = (silu(x @ p["z.weight"].T) * out) @ p["o.weight"].T
+    return y, {"tail": line[len(x) :], "h": h.T}
 
 
 FEW = {"state_size": 3}
@@ -61,6 +65,7 @@ RECIPES = [
         beside={"chunk": {"T": 37, "B": 1}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}},
     ),
     *attention("mamba", FEW),
+    *states("mamba", FEW),
     case(
         "mamba",
         "op",

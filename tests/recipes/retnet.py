@@ -19,6 +19,7 @@ from recipes.families import (
     reading,
     refusals,
     refused,
+    states,
     together,
     usual,
 )
@@ -34,11 +35,12 @@ h from 0; with `decays` "spread" it is 1 - 2^(-5-4h/(H-1)), the divisor at least
 `rows` "none": o_t stays; "recurrent": o_t is divided by root = (sum over m <= t of g_h^(t-m))^(1/2);
 "parallel": by the larger of root and |sum over m of g_h^(t-m) q_t k_m|/sqrt(D), which is differentiated
 too. Each head of o_t goes through `norm`, without weight: "group" is (o - mean)/sqrt(mean of (o - mean)^2 +
-eps), "rms" is o/sqrt(mean of o^2 + eps). y = W_o (silu(gate) o), [C,H E].
+eps), "rms" is o/sqrt(mean of o^2 + eps). y = W_o (silu(gate) o), [C,H E]. The state is s [B,H,D,E]: `s_t =
+g_h s_(t-1) + k_t v_t'`, and without `rows` `o_t = s_t' q_t / sqrt(D)`.
 """
 
 
-def program(p, x, i, o, f):
+def program(p, x, i, o, f, state):
     H, D, T = f["H"], f["D"], len(x)
     n, h = np.arange(D // 2), np.arange(H)
     angle = np.outer(i, o["base"] ** (-n / max(D / 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D))[
@@ -60,17 +62,20 @@ def program(p, x, i, o, f):
         turned(k),
         1 - 2.0 ** (-5 - (h if o["decays"] == "powers" else 4 * h / max(H - 1, 1))),
     )
-    out = np.zeros((T, H, D * o["value_factor"]))
+    out, s = np.zeros((T, H, D * o["value_factor"])), state.get("s", 0)
     for t in range(T):
         m = np.arange(t + 1)
         weights = decay[:, None] ** (t - m)
-        s = weights * np.einsum("hd,mhd->hm", q[t], k[: t + 1]) / sqrt(D)
+        a = weights * np.einsum("hd,mhd->hm", q[t], k[: t + 1]) / sqrt(D)
         root = np.sqrt(weights.sum(1))
-        by = {"none": np.ones(H), "recurrent": root, "parallel": np.maximum(root, abs(s.sum(1)))}[o["rows"]]
-        out[t] = np.einsum("hm,mhe->he", s, v[: t + 1]) / by[:, None]
+        by = {"none": np.ones(H), "recurrent": root, "parallel": np.maximum(root, abs(a.sum(1)))}[o["rows"]]
+        out[t] = np.einsum("hm,mhe->he", a, v[: t + 1]) / by[:, None]
+        s = decay[:, None, None] * s + np.einsum("hd,he->hde", k[t], v[t])
+        if state:
+            out[t] = np.einsum("hd,hde->he", q[t], s) / sqrt(D)
     off = out - out.mean(-1, keepdims=True) if o["norm"] == "group" else out
     out = off / np.sqrt((off**2).mean(-1, keepdims=True) + o["eps"])
-    return (silu(x @ p["g.weight"].T) * out.reshape(T, -1)) @ p["o.weight"].T
+    return (silu(x @ p["g.weight"].T) * out.reshape(T, -1)) @ p["o.weight"].T, {"s": s}
 
 
 FLAGS = basic("value_factor") | {"chunk": ("mix.chunk",), "decays": ("retnet.decay",)}
@@ -90,6 +95,7 @@ MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 RECIPES = [
     *usual("retnet", flags=FLAGS, beside=BESIDE),
     *attention("retnet"),
+    *states("retnet", flags=("state.decay",)),
     case(
         "retnet",
         "op",

@@ -8,24 +8,35 @@ from page import before, sigmoid
 
 from peref.encodings.mix import rwkv4
 from peref.ops import activation
-from recipes.families import attention, case, laws, refusals, usual
+from recipes.families import attention, case, laws, refusals, states, usual
 from recipes.traps import trap
 
 SPEC = """
 (arXiv:2305.13048). Each of r, k, v is `W_name (m x_t + (1 - m) x_(t-1))`, with W_name [C,C] and m =
 param.mix.name [C]. w = exp(param.decay) and u = param.bonus, [C]. In each channel `wkv_t = (sum over i < t
 of e^(-(t-1-i) w + k_i) v_i + e^(u + k_t) v_t) / (sum over i < t of e^(-(t-1-i) w + k_i) + e^(u + k_t))`, so
-the token before has not decayed yet. y = W_o (sigmoid(r) wkv).
+the token before has not decayed yet. y = W_o (sigmoid(r) wkv). The state is x [B,1,C], the last token, and
+s [B,3,C] = (N e^-m, Z e^-m, m). N is the upper sum as the next token reads it, `N_t = e^-w N_(t-1) + e^(k_t)
+v_t`, Z the same without v_t, and m the largest exponent in them: `m_t = max(m_(t-1) - w, k_t)`.
 """
 
 
-def program(p, x, i, o, f):
-    r, k, v = ((p[f"mix.{n}"] * x + (1 - p[f"mix.{n}"]) * before(x)) @ p[f"{n}.weight"].T for n in "rkv")
+def program(p, x, i, o, f, state):
+    shifted = lambda m: m * x + (1 - m) * before(x, state)
+    r, k, v = (shifted(p[f"mix.{n}"]) @ p[f"{n}.weight"].T for n in "rkv")
     w, u, out = np.exp(p["decay"]), p["bonus"], np.zeros_like(x)
+    n, z, m = state.get("s", (0 * u, 0 * u, 0 * u - np.inf))
+    N, Z = n * np.exp(m), z * np.exp(m)
     for t in range(len(x)):
-        weights = [np.exp(-(t - 1 - i) * w + k[i]) for i in range(t)] + [np.exp(u + k[t])]
-        out[t] = sum(a * b for a, b in zip(weights, v[: t + 1], strict=True)) / sum(weights)
-    return (sigmoid(r) * out) @ p["o.weight"].T
+        now = np.exp(u + k[t])
+        out[t] = (N + now * v[t]) / (Z + now)
+        N, Z, m = (
+            np.exp(-w) * N + np.exp(k[t]) * v[t],
+            np.exp(-w) * Z + np.exp(k[t]),
+            np.maximum(m - w, k[t]),
+        )
+    last = {"x": x[-1:], "s": np.array([N * np.exp(-m), Z * np.exp(-m), m])}
+    return (sigmoid(r) * out) @ p["o.weight"].T, last
 
 
 MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
@@ -33,6 +44,7 @@ MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 RECIPES = [
     *usual("rwkv4"),
     *attention("rwkv4"),
+    *states("rwkv4", flags=("state.decay",)),
     case("rwkv4", "op", "one-token", "One token: the mean is its value.", "basic", T=1),
     case("rwkv4", "op", "longer", "13 tokens: the token before has not decayed.", "basic", B=1, T=13),
 ]

@@ -9,7 +9,7 @@ from page import before, head_norm, lerp, lora, silu
 from peref.encodings.mix import rwkv6
 from peref.model import PLAIN
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, refusals, refused, usual
+from recipes.families import attention, basic, case, laws, refusals, refused, states, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -19,24 +19,27 @@ z_name, [H D,C]. d = lora(decay, z_w, tanh), with H D outputs and rank `decay_ra
 Each head has a state S [D,D], whose rows belong to k, w and r and whose columns belong to v. The state is
 read first: `o_t = S_(t-1)' r_t + (r_t u k_t) v_t`, where u = param.bonus [H,D] and r u k is the sum over
 channels. Then it is written: `S_t = diag(w_t) S_(t-1) + k_t v_t'`. y = W_o (silu(g) norm), [C,H D], where
-norm is the head norm of o with `eps`.
+norm is the head norm of o with `eps`. The state is x [B,1,C], the last token, and s [B,H,D,D], S of every
+head.
 """
 
 
-def program(p, x, i, o, f):
-    H, D, T = f["H"], f["D"], len(x)
-    half = lerp(x, before(x), p["mix.x"])
-    z = {n: lerp(x, before(x), lora(p, f"mix.{n}", half, np.tanh)) for n in "rkvgw"}
+def program(p, x, i, o, f, state):
+    H, D, T, shifted = f["H"], f["D"], len(x), before(x, state)
+    half = lerp(x, shifted, p["mix.x"])
+    z = {n: lerp(x, shifted, lora(p, f"mix.{n}", half, np.tanh)) for n in "rkvgw"}
     r, k, v, g = (z[n] @ p[f"{n}.weight"].T for n in "rkvg")
     w = np.exp(-np.exp(lora(p, "decay", z["w"], np.tanh)))
     r, k, v, w = (a.reshape(T, H, D) for a in (r, k, v, w))
-    out = np.zeros((T, H, D))
+    out, s = np.zeros((T, H, D)), state.get("s", np.zeros((H, D, D))).copy()
     for h in range(H):
-        S = np.zeros((D, D))
+        S = s[h]
         for t in range(T):
             out[t, h] = S.T @ r[t, h] + (r[t, h] * p["bonus"][h] * k[t, h]).sum() * v[t, h]
             S = np.diag(w[t, h]) @ S + np.outer(k[t, h], v[t, h])
-    return (silu(g) * head_norm(out.reshape(T, -1), p, H, o["eps"])) @ p["o.weight"].T
+        s[h] = S
+    y = (silu(g) * head_norm(out.reshape(T, -1), p, H, o["eps"])) @ p["o.weight"].T
+    return y, {"x": x[-1:], "s": s}
 
 
 FEW = {"mix_rank": 3, "decay_rank": 2}
@@ -52,6 +55,7 @@ RECIPES = [
         beside={"chunk": {"T": 37, "B": 1}, "mix_rank": {"C": 2}, "decay_rank": {"C": 2, "H": 1}},
     ),
     *attention("rwkv6", FEW),
+    *states("rwkv6", FEW, ("state.decay", "state.transposed")),
     case(
         "rwkv6",
         "op",

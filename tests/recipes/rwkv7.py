@@ -10,7 +10,7 @@ from page import before, head_norm, lerp, lora, sigmoid
 
 from peref.encodings.mix import rwkv7
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, refusals, refused, usual
+from recipes.families import attention, basic, case, laws, refusals, refused, states, usual
 from recipes.traps import trap
 from recipes.wholes import in_layers
 
@@ -26,13 +26,14 @@ S_(t-1)[m,c] - a_t[m] kappa_t[m] (sum over l of kappa_t[l] S_(t-1)[l,c]) + k_t[m
 r_t`. p is the head norm of o with `eps`, plus `(sum over channels of r_t param.bonus k_t) v_t` in each
 head, param.bonus [H,D]. y = W_o (g p), [C,H D]. In a model, the first layer with this encoding passes its v
 on to the later ones; call it f. In these, nu = sigmoid(lora(v, z_v, none)), and v is replaced everywhere by
-lerp(v, f, nu), or with `value_gate` "own" by lerp(f, v, nu). A layer alone (level op) is a first layer.
+lerp(v, f, nu), or with `value_gate` "own" by lerp(f, v, nu). A layer alone (level op) is a first layer. The
+state is x [B,1,C], the last token, and s [B,H,D,D], S of every head.
 """
 
 
-def program(p, x, i, o, f, first=None):
+def program(p, x, i, o, f, state, first=None):
     H, D, T = f["H"], f["D"], len(x)
-    z = {n: lerp(x, before(x), p[f"mix.{n}"]) for n in "rwkvag"}
+    z = {n: lerp(x, before(x, state), p[f"mix.{n}"]) for n in "rwkvag"}
     r, k, v = (z[n] @ p[f"{n}.weight"].T for n in "rkv")
     if first:
         nu = sigmoid(lora(p, "v", z["v"], lambda y: y))
@@ -46,16 +47,18 @@ def program(p, x, i, o, f, first=None):
     kappa = kappa / np.sqrt((kappa**2).sum(-1, keepdims=True) + o["unit_eps"])
     k = k * (1 + (a - 1) * p["alpha"])
     r, k, v, a, w = (y.reshape(T, H, D) for y in (r, k, v, a, w))
-    out = np.zeros((T, H, D))
+    out, s = np.zeros((T, H, D)), state.get("s", np.zeros((H, D, D))).copy()
     for h in range(H):
-        S = np.zeros((D, D))
+        S = s[h]
         for t in range(T):
             S = (np.diag(w[t, h]) - np.outer(a[t, h] * kappa[t, h], kappa[t, h])) @ S + np.outer(
                 k[t, h], v[t, h]
             )
             out[t, h] = S.T @ r[t, h]
+        s[h] = S
     bonus = (r * p["bonus"] * k).sum(-1, keepdims=True) * v
-    return (g * (head_norm(out.reshape(T, -1), p, H, o["eps"]) + bonus.reshape(T, -1))) @ p["o.weight"].T
+    y = (g * (head_norm(out.reshape(T, -1), p, H, o["eps"]) + bonus.reshape(T, -1))) @ p["o.weight"].T
+    return y, {"x": x[-1:], "s": s}
 
 
 FEW = {"decay_rank": 3, "a_rank": 2, "gate_rank": 4}
@@ -72,6 +75,7 @@ RECIPES = [
         beside={"chunk": {"T": 69, "B": 1}},
     ),
     *attention("rwkv7", FEW),
+    *states("rwkv7", FEW, ("state.decay", "state.transposed")),
     case(
         "rwkv7",
         "op",

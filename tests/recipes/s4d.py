@@ -11,7 +11,7 @@ from page import sigmoid
 from peref.encodings.mix import s4d
 from peref.model import PLAIN
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, refusals, refused, together, usual
+from recipes.families import attention, basic, case, laws, refusals, refused, states, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -22,11 +22,12 @@ param.D[c] x_t[c]`, with param.D [C]. `discretisation` "zoh": a = e^z, b = dt (e
 (1 + z/2)/(1 - z/2), b = dt/(1 - z/2). Then `y = (W_o g + bias_o) sigmoid(W_g g + bias_g)` with g = gelu(u),
 param.o.weight, param.g.weight [C,C] and param.o.bias, param.g.bias [C]. `gelu` "tanh": u/2 (1 +
 tanh(sqrt(2/pi) (u + 0.044715 u^3))); "erf": u/2 (1 + erf(u/sqrt(2))). `start`, dt_min and dt_max only say
-how parameters were initialised.
+how parameters were initialised. The state is s [B,C,N]: s_t / b of each channel, its real parts and then its
+imaginary ones.
 """
 
 
-def program(p, x, i, o, f):
+def program(p, x, i, o, f, state):
     z = np.exp(p["log_dt"])[:, None] * (A := -np.exp(p["log_A_real"]) + 1j * p["A_imag"])
     C, dt = p["C"][..., 0] + 1j * p["C"][..., 1], z / A
     a, b = {
@@ -34,6 +35,9 @@ def program(p, x, i, o, f):
         "bilinear": ((1 + z / 2) / (1 - z / 2), dt / (1 - z / 2)),
     }[o["discretisation"]]
     s, u = np.zeros_like(z), np.zeros_like(x)
+    if state:
+        real, imaginary = np.split(state["s"], 2, 1)
+        s = b * (real + 1j * imaginary)
     for t in range(len(x)):
         s = a * s + b * x[t][:, None]
         u[t] = 2 * (C * s).sum(-1).real + p["D"] * x[t]
@@ -43,7 +47,8 @@ def program(p, x, i, o, f):
         else np.vectorize(erf)(u / sqrt(2))
     )
     g = u / 2 * (1 + bend)
-    return (g @ p["o.weight"].T + p["o.bias"]) * sigmoid(g @ p["g.weight"].T + p["g.bias"])
+    y = (g @ p["o.weight"].T + p["o.bias"]) * sigmoid(g @ p["g.weight"].T + p["g.bias"])
+    return y, {"s": np.hstack([(s / b).real, (s / b).imag])}
 
 
 FEW = {"state_size": 6}
@@ -58,6 +63,7 @@ RECIPES = [
         beside={"chunk": {"T": 69, "B": 1}, "gelu": {"B": 1, "T": 5}},
     ),
     *attention("s4d", FEW),
+    *states("s4d", FEW),
     case(
         "s4d",
         "op",

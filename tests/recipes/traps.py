@@ -208,6 +208,30 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "nothing from before the call is remembered",
         "pass the last state of a call on to the next one",
     ),
+    "state.gradient": trap(
+        "GRADIENT",
+        "the gradient that arrives through the last state is dropped, or is not that of the last state",
+        "a text that is trained in pieces forgets what the next piece wants of this one",
+        "begin the backward pass over tokens with the gradient of the last state in place of zeros",
+    ),
+    "state.first": trap(
+        "GRADIENT",
+        "the state that is handed in gets no gradient, or not what is left of it after the first token",
+        "nothing before the call learns from it; a learned first state never moves",
+        "return what the backward pass over tokens holds once it has gone past the first one",
+    ),
+    "state.decay": trap(
+        "OFF_BY_ONE",
+        "the last state has decayed once more, or once less",
+        "right within a call; every call after it has forgotten too much or too little",
+        "hand on the state as the next token finds it: written by the last one, and not decayed since",
+    ),
+    "state.transposed": trap(
+        "SHAPE",
+        "the state has its two axes exchanged",
+        "right within one program; wrong where a state comes from another, and no shape says so",
+        "rows belong to keys and columns to values: S = k v'",
+    ),
     "cache.tail_dropped": trap(
         "CACHE",
         "a short convolution or token shift sees zeros at the start of a call",

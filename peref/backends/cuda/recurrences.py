@@ -5,6 +5,7 @@ plain ops share out their work, are without effect here: the kernels walk token 
 from typing import Any
 
 from peref.backends.cuda.arrays import blocks, fit, repeated, sum_parts
+from peref.errors import Misuse
 from peref.xp import namespace
 
 STATE_COLUMNS, STATE_THREADS, AREA = 16, 128, 512  # as in the kernels: AREA numbers of the rows in a piece
@@ -34,3 +35,11 @@ def state_in_float32(state: Any, shape: tuple[int, ...]) -> Any:
 def total(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     """parts [P,...] added over the first axis in order."""
     return parts[0].astype(dtype, copy=False) if len(parts) == 1 else sum_parts(file, parts, dtype, **defines)
+
+
+def without_last(what: str, dlast: Any) -> None:
+    """Raises Misuse where a gradient arrives through the last state."""
+    if dlast is not None:
+        raise Misuse(
+            f"{what}: the cuda kernels take no gradient of the last state; use --backend cupy or numba"
+        )

@@ -4,7 +4,7 @@ from typing import Any
 
 from peref.backends.cuda.arrays import blocks, fit, real, token_first
 from peref.backends.cuda.launch import launch
-from peref.backends.cuda.recurrences import line_of, state_in_float32
+from peref.backends.cuda.recurrences import line_of, state_in_float32, without_last
 from peref.backends.cuda.tiles import BLOCK, PAD, kind_of, width_of
 from peref.tape import Op
 from peref.xp import like, namespace
@@ -86,7 +86,8 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     )
 
 
-def retention_backward(saved, dy):
+def retention_backward(saved, dy, dlast=None):
+    without_last("retention", dlast)
     q, k, v, states, rest, scale, stateful, kind = saved
     (B, T, H, D), E, xp, dtype, dy = q.shape, v.shape[3], namespace(q), q.dtype, token_first(dy)
     dstates = states_of(q, dy, None, rest, True, scale, kind)
@@ -142,4 +143,4 @@ def retention_backward(saved, dy):
     return *(g.swapaxes(1, 2) for g in (dq, dk, dv)), dstate, None
 
 
-retention = Op(retention_forward, retention_backward, extra=True)
+retention = Op(retention_forward, retention_backward, state=True)

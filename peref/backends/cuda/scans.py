@@ -14,6 +14,7 @@ from peref.backends.cuda.recurrences import (
     pieces,
     state_in_float32,
     total,
+    without_last,
 )
 from peref.tape import Op
 from peref.xp import namespace
@@ -53,7 +54,8 @@ def short_conv_forward(x, w, state, runs):
     return y, (x, w, first, line), last
 
 
-def short_conv_backward(saved, dy):
+def short_conv_backward(saved, dy, dlast=None):
+    without_last("short_conv", dlast)
     x, w, first, line = saved
     (B, T, C), K, xp, dy = x.shape, w.shape[1], namespace(x), namespace(x).ascontiguousarray(dy)
     dx, dfirst = xp.empty_like(x), None if first is None else xp.empty_like(first)
@@ -93,7 +95,7 @@ def short_conv_backward(saved, dy):
     return dx, total("convolution", parts, w.dtype), dfirst, None
 
 
-short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
+short_conv = Op(short_conv_forward, short_conv_backward, state=True)
 
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
@@ -127,7 +129,8 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     )
 
 
-def selective_scan_backward(saved, dy):
+def selective_scan_backward(saved, dy, dlast=None):
+    without_last("selective_scan", dlast)
     states, given, line, sizes, stateful = saved
     (B, T, E), N, xp, dtype, dy = (
         dy.shape,
@@ -155,7 +158,7 @@ def selective_scan_backward(saved, dy):
     return dx, ddelta, da_log, db, dc, dskip, dh.astype(dtype, copy=False) if stateful else None, None
 
 
-selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
+selective_scan = Op(selective_scan_forward, selective_scan_backward, state=True)
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
@@ -184,7 +187,8 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     return total("diagonal", y, dtype), saved, states[:, -1].astype(dtype)
 
 
-def diagonal_scan_backward(saved, dy):
+def diagonal_scan_backward(saved, dy, dlast=None):
+    without_last("diagonal_scan", dlast)
     states, u, system, skip, line, of_modes, stateful = saved
     (B, T, C), M, xp, dtype, dy = (
         u.shape,
@@ -212,4 +216,4 @@ def diagonal_scan_backward(saved, dy):
     return du, dmodes, dskip, ds.astype(dtype, copy=False) if stateful else None, None
 
 
-diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)
+diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, state=True)

@@ -13,6 +13,7 @@ from peref.backends.cuda.recurrences import (
     pieces,
     state_in_float32,
     total,
+    without_last,
 )
 from peref.backends.cuda.tiles import width_of
 from peref.tape import Op
@@ -45,7 +46,8 @@ def wkv4_forward(k, v, log_w, u, state, runs):
     return y, (states, given, line, state is not None), states[:, -1].astype(dtype)
 
 
-def wkv4_backward(saved, dy):
+def wkv4_backward(saved, dy, dlast=None):
+    without_last("wkv4", dlast)
     states, given, line, stateful = saved
     (B, T, C), xp, dtype, dy = dy.shape, namespace(dy), given[0].dtype, namespace(dy).ascontiguousarray(dy)
     dk, dv = (xp.empty_like(dy) for _ in range(2))
@@ -70,7 +72,7 @@ def wkv4_backward(saved, dy):
     return dk, dv, *total("wkv4", parts, dtype), first.astype(dtype, copy=False) if stateful else None, None
 
 
-wkv4 = Op(wkv4_forward, wkv4_backward, extra=True)
+wkv4 = Op(wkv4_forward, wkv4_backward, state=True)
 
 
 def heads(what: str, r: Any, v: Any, *others: Any) -> int:
@@ -148,7 +150,8 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
     return matrix_state_forward("wkv6.wkv6_forward", [r, log_w, k, v], [u], state, runs)
 
 
-def wkv6_backward(saved, dy):
+def wkv6_backward(saved, dy, dlast=None):
+    without_last("wkv6", dlast)
     states, given, _, width, _ = saved
     B, H, _, K, V = states.shape
     of_u = namespace(dy).empty((blocks(V, STATE_COLUMNS), B, H, K), "float32")
@@ -156,7 +159,7 @@ def wkv6_backward(saved, dy):
     return dr, dlog_w, dk, dv, total("wkv6", of_u.reshape(-1, H, K), given[0].dtype, WIDTH=width), ds, None
 
 
-wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
+wkv6 = Op(wkv6_forward, wkv6_backward, state=True)
 
 
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
@@ -164,9 +167,10 @@ def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
     return matrix_state_forward("wkv7.wkv7_forward", [r, log_w, k, v, kappa, a], [], state, runs)
 
 
-def wkv7_backward(saved, dy):
+def wkv7_backward(saved, dy, dlast=None):
+    without_last("wkv7", dlast)
     dv, ds, (dr, dlog_w, dk, dkappa, da) = matrix_state_backward("wkv7.wkv7_backward", saved, dy, 5)
     return dr, dlog_w, dk, dv, dkappa, da, ds, None
 
 
-wkv7 = Op(wkv7_forward, wkv7_backward, extra=True)
+wkv7 = Op(wkv7_forward, wkv7_backward, state=True)

@@ -130,6 +130,7 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
         np.zeros((2, M, MODE_WIDTH)),
     )
     states = np.zeros((MODE_CHUNK + 1, 2, M, MODE_WIDTH))
+    received(d, ds[b], first, W)
     for chunk in range((T - 1) // MODE_CHUNK, -1, -1):
         begin, end = chunk * MODE_CHUNK, min(T, (chunk + 1) * MODE_CHUNK)
         received(s, starts[b, chunk], first, W)
@@ -163,7 +164,7 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
 
 @kernel(writes(3), writes(3), writes(4, f8), c_reads(3), c_reads(4), c_reads(3), system, c_reads(1), longs)
 def scan_backward(du, ds, dmodes, dy, starts, u, modes, skip, runs):
-    """du [B,T,C] and ds [B,2M,C] of the state handed in, dmodes [B,4,M,C]: zeros."""
+    """du [B,T,C] and dmodes [B,4,M,C]: zeros; ds [B,2M,C]: of the last state, then of that handed in."""
     in_parallel(
         scan_backward_channels,
         len(u) * mode_units(u.shape[2]),

@@ -143,7 +143,7 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
         np.empty(RETENTION_CHUNK, np.float32),
     )
     S, ST, scaled = (
-        np.zeros((d, e), np.float32),
+        ds[b, h].copy(),
         np.empty((e, d), np.float32),
         np.empty((RETENTION_CHUNK, e), np.float32),
     )
@@ -191,7 +191,7 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
     *(reads(4), reads(4), reads(4), c_reads(2, i8), c_reads(2), f4),
 )
 def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
-    """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""
+    """dq, dk [B,T,H,D], dv [B,T,H,E]; ds [B,H,D',E']: of the last state, then of the first; do [B,T,H,E]."""
     in_parallel(
         retention_backward_head,
         len(q) * q.shape[1],

@@ -116,6 +116,9 @@ def selective_scan_backward_channels(
         np.ones(WIDTH, np.float32),
     )
     g, into, slope = np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
+    for n in range(N):
+        for e in range(first, stop):
+            D[n, e - first] = dh[s, n, e]
     for chunk in range((T - 1) // SELECTIVE_CHUNK, -1, -1):
         begin, end = chunk * SELECTIVE_CHUNK, min(T, (chunk + 1) * SELECTIVE_CHUNK)
         for n in range(N):
@@ -180,8 +183,8 @@ def selective_scan_backward_channels(
     *scan_reads,
 )
 def selective_scan_backward(dx, ddelta, db, dc, dA, dh, dy, step, starts, x, delta, A, b, c, skip, runs, zoh):
-    """dx, ddelta [B,T,E]; db, dc [blocks,B,T,N]; dA [B,N,E]; dh [B,N,E] of the state handed in. All hold
-    zeros.
+    """dx, ddelta [B,T,E]; db, dc [blocks,B,T,N]; dA [B,N,E]: zeros. dh
+    [B,N,E]: of the last state, then of that handed in.
     """
     in_parallel(
         selective_scan_backward_channels,

@@ -71,10 +71,10 @@ def wkv4(y, states, k, v, log_w, u, runs):
 @njit(**INNER)
 def wkv4_backward_channels(unit, dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs):
     _, T, C = dy.shape
-    one, zero = np.float32(1), np.float32(0)
+    one, half, zero = np.float32(1), np.float32(0.5), np.float32(0)
     b, first = unit // blocks(C), unit % blocks(C) * WIDTH
     stop, E = min(C, first + WIDTH), np.zeros((2, WIDTH), np.float32)
-    da, db, dw, du = dstate[b, 0], dstate[b, 1], dparts[b, 0], dparts[b, 1]
+    da, db, dunit, dw, du = dstate[b, 0], dstate[b, 1], dstate[b, 2], dparts[b, 0], dparts[b, 1]
     for t in range(T - 1, -1, -1):
         keep = one if follows(runs[b], t) else zero
         sa, sb, p, kt, vt, yt, g = (
@@ -88,19 +88,23 @@ def wkv4_backward_channels(unit, dk, dv, dstate, dparts, dy, y, states, k, v, lo
         )
         if runs[b, t] < 0:
             for c in range(first, stop):
-                dk[b, t, c], dv[b, t, c], da[c], db[c] = 0, 0, 0, 0
+                dk[b, t, c], dv[b, t, c], da[c], db[c], dunit[c] = 0, 0, 0, 0, 0
             continue
         shares(E, p, kt, log_w, u, first, stop)
         for c in range(first, stop):
             x, of_read, of_write = u[c] + kt[c], E[0, c - first], E[1, c - first]
             e, f = (one, of_read) if p[c] >= x else (of_read, one)
-            e_next, f_next = (one, of_write) if p[c] + log_w[c] >= kt[c] else (of_write, one)
+            x = p[c] + log_w[c]
+            e_next, f_next = (one, of_write) if x >= kt[c] else (of_write, one)
+            kept = dunit[c] * (one if x > kt[c] else half if x == kt[c] else zero)
             each = g[c] / (e * sb[c] + f)
-            dw[c] += e_next * (sa[c] * da[c] + sb[c] * db[c])
+            dw[c] += e_next * (sa[c] * da[c] + sb[c] * db[c]) + kept
             now = f * each * (vt[c] - yt[c])
-            dk[b, t, c], dv[b, t, c] = f_next * (vt[c] * da[c] + db[c]) + now, f_next * da[c] + f * each
+            dk[b, t, c] = f_next * (vt[c] * da[c] + db[c]) + now + (dunit[c] - kept)
+            dv[b, t, c] = f_next * da[c] + f * each
             du[c] += now
             da[c], db[c] = keep * (e_next * da[c] + e * each), keep * (e_next * db[c] - e * each * yt[c])
+            dunit[c] = keep * kept
 
 
 @kernel(
@@ -118,7 +122,9 @@ def wkv4_backward_channels(unit, dk, dv, dstate, dparts, dy, y, states, k, v, lo
     longs,
 )
 def wkv4_backward(dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs):
-    """dstate [B,2,C] of the sums handed in, dparts [B,2,C] of log_w and u: both hold zeros."""
+    """dparts [B,2,C] of log_w and u: zeros. dstate [B,3,C]: of the last sums and of what their exponent is
+    beyond a unit, then of those handed in.
+    """
     in_parallel(
         wkv4_backward_channels,
         len(dy) * blocks(dy.shape[2]),

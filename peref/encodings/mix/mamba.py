@@ -95,10 +95,11 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     return joined(y, 0).swapaxes(0, 1), saved, h
 
 
-def selective_scan_backward(saved, dy):
+def selective_scan_backward(saved, dy, dlast=None):
     x, delta, step, A, b, c, skip, keep, pad, zoh, starts, stateful, matmul = saved
     xp = namespace(dy)
-    dy, dh, dA = first(dy), xp.zeros_like(starts[0][1]), xp.zeros_like(A)
+    dy, dA = first(dy), xp.zeros_like(A)
+    dh = xp.zeros_like(starts[0][1]) if dlast is None else dlast
     dx, dstep, db, dc = skip * dy, xp.empty_like(x), xp.empty_like(b), xp.empty_like(c)  # 7
     for cut, h in reversed(starts):
         g, xc, sc, bc = dy[cut], x[cut], step[cut], b[cut]
@@ -128,7 +129,7 @@ def selective_scan_backward(saved, dy):
     return dx, ddelta, (dA * A).T, db, dc, (dy * x).sum((0, 1)), dh if stateful else None, None
 
 
-selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
+selective_scan = Op(selective_scan_forward, selective_scan_backward, state=True)
 
 
 def init(

@@ -79,10 +79,10 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=m
     return joined(out, 2), (q, k, v, steps, state is not None, scale, matmul), s
 
 
-def retention_backward(saved, dy):
+def retention_backward(saved, dy, dlast=None):
     q, k, v, steps, stateful, scale, matmul = saved
     xp = namespace(dy)
-    ds = xp.zeros_like(steps[0][-1])
+    ds = xp.zeros_like(steps[0][-1]) if dlast is None else dlast
     parts = []
     for cut, within, into, out_of, over, a, s in reversed(steps):
         qc, kc, vc, g = q[:, :, cut], k[:, :, cut], v[:, :, cut], dy[:, :, cut]
@@ -96,7 +96,7 @@ def retention_backward(saved, dy):
     return dq, dk, dv, ds if stateful else None, None
 
 
-retention = Op(retention_forward, retention_backward, extra=True)
+retention = Op(retention_forward, retention_backward, state=True)
 
 
 def evened_forward(o, weights, sums):

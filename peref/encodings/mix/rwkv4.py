@@ -58,26 +58,35 @@ def wkv4_forward(k, v, log_w, u, state, runs):
     return y, (v, y, steps, alive, state is not None), xp.stack([a, b, p], 1)
 
 
-def wkv4_backward(saved, dy):
+def wkv4_backward(saved, dy, dlast=None):
     v, y, steps, alive, stateful = saved
     xp = namespace(dy)
     dy = dy if alive is None else xp.where(alive, dy, 0)
     dk, dv = xp.zeros_like(v), xp.zeros_like(v)
-    da = db = dlog_w = du = xp.zeros_like(v[:, 0])
-    for t in reversed(range(len(steps))):  # p only says in which unit a and b are: nothing depends on it
+    da = db = dunit = dlog_w = du = xp.zeros_like(v[:, 0])
+    if dlast is not None:
+        a, b, *_, e_next, f_next, _ = steps[-1]
+        da, db, dp = (
+            dlast.swapaxes(0, 1) if alive is None else xp.where(alive[:, -1], dlast.swapaxes(0, 1), 0)
+        )
+        dunit = dp - (e_next * a + f_next * v[:, -1]) * da - (e_next * b + f_next) * db
+    for t in reversed(range(len(steps))):
         a, b, e, f, d, e_next, f_next, on = steps[t]
+        # p says in which unit a and b are: y does not depend on it, and the last state by way of the largest
+        kept = (xp.sign(e_next - f_next) + 1) / 2  # half where both are
+        dk_unit, dunit = dunit * (1 - kept), dunit * kept
         vt, yt, g = v[:, t], y[:, t], dy[:, t] / d  # 3
-        dlog_w = dlog_w + e_next * (a * da + b * db)  # 5, 4
-        dk_next, dk_now = f_next * (vt * da + db), f * g * (vt - yt)  # 5, 4; 3, 2, 1
+        dlog_w = dlog_w + e_next * (a * da + b * db) + dunit  # 5, 4
+        dk_next, dk_now = f_next * (vt * da + db) + dk_unit, f * g * (vt - yt)  # 5, 4; 3, 2, 1
         dk[:, t], dv[:, t], du = dk_next + dk_now, f_next * da + f * g, du + dk_now
         da, db = e_next * da + e * g, e_next * db - e * g * yt  # 5, 3, 2
         if on is not None:
-            da, db = xp.where(on, da, 0), xp.where(on, db, 0)
-    dstate = xp.stack([da, db, a * da + b * db], 1) if stateful else None
+            da, db, dunit = (xp.where(on, one, 0) for one in (da, db, dunit))
+    dstate = xp.stack([da, db, a * da + b * db + dunit], 1) if stateful else None
     return dk, dv, dlog_w.sum(0), du.sum(0), dstate, None
 
 
-wkv4 = Op(wkv4_forward, wkv4_backward, extra=True)
+wkv4 = Op(wkv4_forward, wkv4_backward, state=True)
 
 
 def init(rng, *, C, layer, layers):

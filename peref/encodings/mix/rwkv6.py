@@ -93,10 +93,11 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
     return joined(out, 2), (r, k, v, u, steps, state is not None, matmul), s
 
 
-def wkv6_backward(saved, dy):
+def wkv6_backward(saved, dy, dlast=None):
     r, k, v, u, steps, stateful, matmul = saved
     xp = namespace(dy)
-    ds, du, parts = xp.zeros_like(steps[0][-1]), xp.zeros_like(u), []
+    ds = xp.zeros_like(steps[0][-1]) if dlast is None else dlast
+    du, parts = xp.zeros_like(u), []
     for cut, seen, own, before, c, into, out_of, over, a, s in reversed(steps):
         rc, kc, vc, g = r[:, :, cut], k[:, :, cut], v[:, :, cut], dy[:, :, cut]
         dk_out = matmul(vc, transposed(ds)) * out_of  # 4
@@ -116,7 +117,7 @@ def wkv6_backward(saved, dy):
     return dr, dlog_w, dk, dv, du, ds if stateful else None, None
 
 
-wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
+wkv6 = Op(wkv6_forward, wkv6_backward, state=True)
 
 
 def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 64):

@@ -102,10 +102,10 @@ def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=matmul)
     return joined(out, 2), (kappa, a, steps, state is not None, matmul), s
 
 
-def wkv7_backward(saved, dy):
+def wkv7_backward(saved, dy, dlast=None):
     kappa, a, steps, stateful, matmul = saved
     xp = namespace(dy)
-    ds, parts = xp.zeros_like(steps[0][-1]), []
+    ds, parts = xp.zeros_like(steps[0][-1]) if dlast is None else dlast, []
     for cut, seen, begin, read, write, out_of, over, inverse, q, keys, p, x, s in reversed(steps):
         M, kp, ac, g = inverse.shape[-1], kappa[:, :, cut], a[:, :, cut], dy[:, :, cut]
         dx = matmul(keys * out_of, ds) + matmul(transposed(p[:, :, M:]), g)  # 6, 5
@@ -133,7 +133,7 @@ def wkv7_backward(saved, dy):
     return *grads, ds if stateful else None, None
 
 
-wkv7 = Op(wkv7_forward, wkv7_backward, extra=True)
+wkv7 = Op(wkv7_forward, wkv7_backward, state=True)
 
 
 def decay_forward(d):

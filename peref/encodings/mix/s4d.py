@@ -159,12 +159,13 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
     return (y if pad is None else xp.where(pad, 0, y)), saved, s.transpose(2, 0, 1)  # 9
 
 
-def diagonal_scan_backward(saved, dy):
+def diagonal_scan_backward(saved, dy, dlast=None):
     u, skip, w, p, within, read, write, v, steps, pad, stateful, matmul = saved
     xp = namespace(dy)
     m = within.shape[-1]
     dy = dy if pad is None else xp.where(pad, 0, dy)  # 9
-    g, dv, ds = contiguous_like(dy.transpose(2, 1, 0), dy), xp.empty_like(v), xp.zeros_like(steps[0][-1])
+    g, dv = contiguous_like(dy.transpose(2, 1, 0), dy), xp.empty_like(v)
+    ds = xp.zeros_like(steps[0][-1]) if dlast is None else dlast.transpose(1, 2, 0)  # 9
     dwithin, dread, dwrite, dp = (xp.zeros_like(a) for a in (within, read, write, p))
     for cut, n, same, reads, writes, lives, s in reversed(steps):
         gc, vc, dl = g[:, cut], v[:, cut], ds * lives
@@ -193,7 +194,7 @@ def diagonal_scan_backward(saved, dy):
     )
 
 
-diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)
+diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, state=True)
 
 
 def zoh(z):

@@ -11,11 +11,12 @@ Not here: what numbers that never meet such an array do (a ladder of frequencies
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from peref.tape import Op, Slot, Tape, Var
+from peref.tape import Op, Tape, Var
 
 EXACT = {
     np.negative, np.positive, np.absolute, np.sign, np.floor, np.ceil, np.rint, np.trunc, np.maximum,
@@ -101,14 +102,15 @@ class NoisyTape(Tape):
     def watch(self, x: Any) -> Any:
         return super().watch(x if isinstance(x, dict) else wrapped(x, self.moved))
 
-    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Var:
+    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], *results: Any) -> list[Var]:
+        y, *_ = results
         if self.exact:
-            return super().record(op, saved, arrays, bare(y))
+            return super().record(op, saved, arrays, *map(bare, results))
 
-        def backward(saved: Any, dy: Any, *wants: Any) -> Any:
+        def backward(saved: Any, dy: Any, *more: Any) -> Any:
             got = tuple(
                 None if g is None else wrapped(self.moved(bare(g)), self.moved)
-                for g in op.backward(saved, wrapped(dy, self.moved), *wants)
+                for g in op.backward(saved, wrapped(dy, self.moved), *wrapped(more, self.moved))
             )
             if op.forward.__name__ == "weigh_forward":
                 self.mean_off = (bare(dy) * (self.moved(bare(y)) - bare(y))).sum(-1, keepdims=True)
@@ -122,7 +124,5 @@ class NoisyTape(Tape):
             return got
 
         backward.__name__ = op.forward.__name__
-        out = Var(self, wrapped(self.moved(bare(y)), self.moved))
-        slots: tuple[Slot | None, ...] = tuple(a.slot if isinstance(a, Var) else None for a in arrays)
-        self.entries.append((Op(op.forward, backward, op.selective, op.extra), saved, slots, out.slot))
-        return out
+        noisy = (wrapped(self.moved(bare(one)), self.moved) for one in results)
+        return super().record(replace(op, backward=backward), saved, arrays, *noisy)

@@ -3,7 +3,8 @@
     table   embed: rows    rotate: angle, cos, sin, gain_q, gain_k    bias: bias [H,N] at each of the
             `distances`
     op      embed: y       rotate: q_rotated, k_rotated    bias: bias [H,T,T]    score: term [B,H,T,T]    mix:
-            y, the layer's output, 0 at padding
+            y, the layer's output, 0 at padding; of a case with `before`, from state.NAME (where it is not 0)
+            to the last state, last.NAME
     attn    scores and probabilities [B,H,T,T], 0 where a query does not look, and out [B,H,T,D]; of `attend`
             only out
 
@@ -102,6 +103,11 @@ def given_inputs(case: Case, rng: Any, off: float = 0.3) -> Arrays:
     learned = learned_settings(case.layer, case.H, case.L) if case.level in ("attn", "trace") else {}
     for name, a in (case.config.encoding(0).init(rng) | learned).items():
         found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + off * rng.standard_normal(np.shape(a)))
+    if case.before:
+        x = on_grid(rng, [case.B, case.before, case.C])
+        pe, p = case.config.encoding(0), parameters_in(found)
+        last = hooks.mixed_from(PLAIN, pe, p, x, At.of(case.before), {})[1]
+        found |= {f"state.{name}": rounded(a) for name, a in last.items()}
     return found
 
 
@@ -111,19 +117,24 @@ def operation_inputs(case: Case) -> Arrays:
     found = given_inputs(case, rng)
     outputs = operate(case, found | {name: tape.watch(found[name]) for name in watched(found)})
     for name, y in outputs.items():
-        if isinstance(y, Var) and name in DIFFERENTIATED[case.level]:
+        if isinstance(y, Var) and (name in DIFFERENTIATED[case.level] or name.startswith("last.")):
             found[f"cotangent.{name}"] = on_grid(rng, y.shape)
     return found
 
 
 def watched(given: Arrays) -> list[str]:
     """The inputs that have a gradient."""
-    return [name for name in given if name in ("x", "q", "k", "v") or name.startswith("param.")]
+    return [name for name in given if name in ("x", "q", "k", "v") or name.startswith(("param.", "state."))]
+
+
+def named_in(a: Arrays, kind: str) -> Arrays:
+    """Those of the inputs whose names begin so ("param.", "state."), under what follows."""
+    return {name.removeprefix(kind): x for name, x in a.items() if name.startswith(kind)}
 
 
 def parameters_in(a: Arrays) -> Arrays:
     """The parameters among inputs, under their own names."""
-    return {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    return named_in(a, "param.")
 
 
 def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
@@ -153,9 +164,10 @@ def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
             nothing = np.zeros((case.B, case.H, case.T, 1), value(q).dtype)
             return {"term": masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)}
         case "mix", _:
-            y = hooks.mixed(PLAIN, pe, p, x, at)[0]
+            y, last = hooks.mixed_from(PLAIN, pe, p, x, at, named_in(a, "state."))
             # what a layer says of padding means nothing
-            return {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}
+            found = {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}
+            return found | ({} if case.before is None else {f"last.{n}": one for n, one in last.items()})
     return attended(case, pe, p, x, q, k, v, at)
 
 

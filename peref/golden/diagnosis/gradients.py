@@ -305,13 +305,13 @@ class Altered(Tape):
         self.seen: list[tuple[Step, list[int], bool]] = []
         self.uses: Counter[int] = Counter()
 
-    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Any:
+    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], *results: Any) -> Any:
         name = op.forward.__name__.removesuffix("_forward")
         step = name, self.count[name]
         self.count[name] += 1
         slots = [getattr(x, "slot", None) for x in arrays]
         given = [n for n, slot in enumerate(slots) if slot is not None]
-        shape = np.shape(y)
+        shape = np.shape(results[0])
         same = len(given) == 1 and arrays[given[0]].shape == shape
         self.seen.append((step, given, same))
         cut = set()
@@ -325,7 +325,7 @@ class Altered(Tape):
             op = replace(op, backward=after_it(less)(op.backward))
         elif step == self.step and self.remade:
             op = replace(op, backward=self.remade(op.backward))
-        return super().record(op, saved, arrays, y)
+        return super().record(op, saved, arrays, *results)
 
 
 def after_it(change: Back) -> Remade:

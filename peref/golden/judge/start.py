@@ -43,6 +43,8 @@ def start_of(name: str, book: Book) -> str:
     lines += textwrap.wrap(
         f"# more: {more_of(cases, taken)}", 100, initial_indent="    ", subsequent_indent="    #   "
     )
+    if any("before" in words["facts"] for words in cases):
+        lines += ['    if more.get("before") is not None: return None  # a state: yours']
     lines += [f"    y = {dict_of(outputs)}  # yours"]
     if not leaves:
         lines += ["    return y"]

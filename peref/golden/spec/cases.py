@@ -79,6 +79,8 @@ class Case:
     # members of a model's cycle in place of the encoding, (name, options and settings) each; such a case
     # belongs to no encoding and stands with those of none
     cycle: tuple[tuple[str, dict[str, Any]], ...] = ()
+    # of a recurrence: so many tokens stood before, whose state is handed in; then the last one is asked too
+    before: int | None = None
     variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
     # positions for the budgets, where at those of the case every rounding would break a tie
     untied: Any = None
@@ -133,6 +135,8 @@ class Case:
         facts: dict[str, Any] = {letter: getattr(self, letter) for letter in FACTS}
         if self.hook == "rotate":
             facts["R"] = self.config.R
+        if self.before is not None:
+            facts["before"] = self.before
         if self.cycle:
             facts["cycle"] = [[name, plain_options(given)] for name, given in self.config.pe]
         found = {

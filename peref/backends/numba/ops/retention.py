@@ -33,11 +33,13 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     )
 
 
-def retention_backward(saved, dy):
+def retention_backward(saved, dy, dlast=None):
     q, k, v, states, at, powers, scale, stateful = saved
     D, E = q.shape[3], v.shape[3]
     dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
-    ds = np.empty_like(states[:, :, 0], order="C")
+    ds = np.zeros_like(states[:, :, 0], order="C")
+    if dlast is not None:
+        ds[:, :, :D, :E] = dlast
     kernels("retention").retention_backward(
         dq, dk, dv, ds, dy.swapaxes(1, 2), states, q, k, v, at, powers, np.float32(scale)
     )
@@ -50,4 +52,4 @@ def retention_backward(saved, dy):
     )
 
 
-retention = Op(retention_forward, retention_backward, extra=True)
+retention = Op(retention_forward, retention_backward, state=True)

@@ -7,7 +7,7 @@ are.
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import contiguous, fit, float32, handed, line_of, shape_of
+from peref.backends.numba.ops.edges import arriving, contiguous, fit, float32, handed, line_of, shape_of
 from peref.tape import Op
 
 
@@ -21,19 +21,21 @@ def short_conv_forward(x, w, state, runs):
     y = np.empty((B, T, C), np.float32)
     kernels("convolution").short_conv(y, line, taps, at)
     run = np.concatenate([np.zeros((B, K - 1), np.int64), at], 1)
-    kept = (run[:, T:] == run[:, -1:]) & (run[:, -1:] >= 0)
-    return y, (line, taps, at, state is not None), np.where(kept[..., None], line[:, T:], np.float32(0))
+    kept = ((run[:, T:] == run[:, -1:]) & (run[:, -1:] >= 0))[..., None]
+    return y, (line, taps, at, kept, state is not None), np.where(kept, line[:, T:], np.float32(0))
 
 
-def short_conv_backward(saved, dy):
-    line, taps, runs, stateful = saved
+def short_conv_backward(saved, dy, dlast=None):
+    line, taps, runs, kept, stateful = saved
     K = len(taps)
     dline, dw = np.zeros_like(line), np.zeros((len(dy), *taps.shape), np.float32)
     kernels("convolution").short_conv_backward(dline, dw, *contiguous(dy), line, taps, runs)
+    if dlast is not None:
+        dline[:, dy.shape[1] :] += np.where(kept, dlast, np.float32(0))
     return dline[:, K - 1 :], dw.sum(0).T, dline[:, : K - 1] if stateful else None, None
 
 
-short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
+short_conv = Op(short_conv_forward, short_conv_backward, state=True)
 
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
@@ -59,12 +61,12 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     return y, (step, starts, given, state is not None), starts[:, -1].copy()
 
 
-def selective_scan_backward(saved, dy):
+def selective_scan_backward(saved, dy, dlast=None):
     step, starts, given, stateful = saved
     x, _, A, b, *_ = given
     kernel, E = kernels("selective"), dy.shape[2]
     dx, ddelta = np.zeros((2, *dy.shape), np.float32)
-    dA, dh = np.zeros((2, len(dy), *A.shape), np.float32)
+    dA, dh = np.zeros((len(dy), *A.shape), np.float32), arriving(dlast, starts[:, 0])
     db, dc = np.zeros((2, -(-E // kernel.WIDTH), *b.shape), np.float32)
     kernel.selective_scan_backward(dx, ddelta, db, dc, dA, dh, *contiguous(dy), step, starts, *given)
     return (
@@ -79,7 +81,7 @@ def selective_scan_backward(saved, dy):
     )
 
 
-selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
+selective_scan = Op(selective_scan_forward, selective_scan_backward, state=True)
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
@@ -106,14 +108,11 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     )
 
 
-def diagonal_scan_backward(saved, dy):
+def diagonal_scan_backward(saved, dy, dlast=None):
     starts, u, system, skip, runs, dtype, stateful = saved
     (B, T, C), M = u.shape, system.shape[1]
-    du, ds, dmodes = (
-        np.zeros((B, T, C), np.float32),
-        np.zeros((B, 2 * M, C), np.float32),
-        np.zeros((B, 4, M, C)),
-    )
+    du, dmodes = np.zeros((B, T, C), np.float32), np.zeros((B, 4, M, C))
+    ds = arriving(None if dlast is None else dlast.swapaxes(1, 2), starts[:, 0])
     kernels("diagonal").scan_backward(du, ds, dmodes, *contiguous(dy), starts, u, system, skip, runs)
     dskip = (np.where(runs[..., None] < 0, np.float32(0), dy) * u).sum((0, 1))
     return (
@@ -125,4 +124,4 @@ def diagonal_scan_backward(saved, dy):
     )
 
 
-diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)
+diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, state=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import contiguous, fit, float32, handed, line_of, shape_of
+from peref.backends.numba.ops.edges import arriving, contiguous, fit, float32, handed, line_of, shape_of
 from peref.tape import Op
 
 
@@ -20,21 +20,19 @@ def wkv4_forward(k, v, log_w, u, state, runs):
     return y, (y, states, k, v, log_w, u, at, state is not None), states[:, -1].copy()
 
 
-def wkv4_backward(saved, dy):
+def wkv4_backward(saved, dy, dlast=None):
     y, states, k, v, log_w, u, runs, stateful = saved
-    dk, dv, (dstate, dparts) = (
-        np.empty_like(k),
-        np.empty_like(v),
-        np.zeros((2, len(dy), 2, dy.shape[2]), np.float32),
-    )
+    dk, dv, dparts = np.empty_like(k), np.empty_like(v), np.zeros((len(dy), 2, dy.shape[2]), np.float32)
+    dstate = arriving(dlast, states[:, 0])
+    if dlast is not None:  # what the exponent is beyond a unit of the sums
+        dstate[:, 2] -= (states[:, -1, :2] * dstate[:, :2]).sum(1)
+        dstate[runs[:, -1] < 0] = 0
     kernels("wkv4").wkv4_backward(dk, dv, dstate, dparts, *contiguous(dy), y, states, k, v, log_w, u, runs)
-    last = None
-    if stateful:
-        last = np.concatenate([dstate, (states[:, 0, :2] * dstate).sum(1, keepdims=True)], 1)
-    return dk, dv, *dparts.sum(0), last, None
+    dstate[:, 2] += (states[:, 0, :2] * dstate[:, :2]).sum(1)
+    return dk, dv, *dparts.sum(0), dstate if stateful else None, None
 
 
-wkv4 = Op(wkv4_forward, wkv4_backward, extra=True)
+wkv4 = Op(wkv4_forward, wkv4_backward, state=True)
 
 
 def heads_fit(what, r, v, *others):
@@ -71,15 +69,15 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
     return y.swapaxes(1, 2), (states, given, state is not None), states[:, :, -1].copy()
 
 
-def wkv6_backward(saved, dy):
+def wkv6_backward(saved, dy, dlast=None):
     states, given, stateful = saved
     found, u = rooms(*given[:4]), given[4]
-    du, ds = np.zeros((len(states), *u.shape), np.float32), np.zeros_like(states[:, :, 0])
+    du, ds = np.zeros((len(states), *u.shape), np.float32), arriving(dlast, states[:, :, 0])
     kernels("wkv6").wkv6_backward(*found, du, ds, dy, states, *given)
     return *(a.swapaxes(1, 2) for a in found), du.sum(0), ds if stateful else None, None
 
 
-wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
+wkv6 = Op(wkv6_forward, wkv6_backward, state=True)
 
 
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
@@ -93,11 +91,11 @@ def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
     return y.swapaxes(1, 2), (states, given, state is not None), states[:, :, -1].copy()
 
 
-def wkv7_backward(saved, dy):
+def wkv7_backward(saved, dy, dlast=None):
     states, given, stateful = saved
-    found, ds = rooms(*given[:6]), np.zeros_like(states[:, :, 0])
+    found, ds = rooms(*given[:6]), arriving(dlast, states[:, :, 0])
     kernels("wkv7").wkv7_backward(*found, ds, dy, states, *given)
     return *(a.swapaxes(1, 2) for a in found), ds if stateful else None, None
 
 
-wkv7 = Op(wkv7_forward, wkv7_backward, extra=True)
+wkv7 = Op(wkv7_forward, wkv7_backward, state=True)
