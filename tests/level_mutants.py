@@ -41,7 +41,7 @@ def wired(order):
         p, cfg, at = stack.parameters_in(a), case.config, case.at
         this = layers.start_pass(model.PLAIN, cfg, p, at)
         norm = lambda name: lambda x: layers.norm(this, this.weights[0], name, x)
-        feed = lambda x: layers.feed_forward(this, this.weights[0], x, None)
+        feed = lambda x: layers.feed_forward(this, 0, x, None)
         return {"y": order(a["x"], norm("norm1"), norm("norm2"), lambda h: sublayer(case, p, h, at), feed)}
 
     return block

@@ -24,6 +24,7 @@ from peref.errors import Misuse
 from peref.ops.activation import gelu, swiglu, swiglu_clamped
 from peref.ops.attention import attention, probabilities, scores, weigh
 from peref.ops.cells import cut_of, pieces
+from peref.ops.cross import Cross
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.place import At, positions_in, positions_of
@@ -59,6 +60,7 @@ REAL = At.of(7, positions=np.array([0.0, 0.5, 0.5, 2.0, 3.5, 3.0, 9.0]))
 ONE_ROW = At.of(7, positions=np.array([[0, 5, 1, 2, 9, 3, 4]]))  # of all sequences
 WINDOW, CHUNKS = At.of(7, window=3), At.of(7, seg=SEG).within(None, 2)
 GLOBAL = At.of(7, seg=SEG, causal=False).within(2, None, 1)
+ACROSS = Cross.of(5, 7, SEG[1:, :5], SEG[:2], 2)
 LATE_GLOBAL = LATE.within(2, None, 2)
 SHARE = {"threshold": 4.0, "eps": 1e-6}  # some queries are before it and some behind, whatever its multiplier
 DECAY = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
@@ -176,7 +178,7 @@ CASES = {
         ([random(3, 2, 7, 4), None], {"factor": np.arange(1.0, 22.0).reshape(3, 7)}),
     ],
     "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)]
-    + [([random(2, 3, 5, 7)], {"at": BOTH})],
+    + [([random(2, 3, 5, 7)], {"at": at}) for at in (BOTH, ACROSS)],
     "ops.attention.weigh": [([positive(2, 6, 5, 7), v], {})],
     "encodings.attend.pyramid.far": [
         (

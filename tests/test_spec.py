@@ -103,7 +103,7 @@ def test_every_encoding_has_its_formula(name):
 
 
 def test_every_level_law_kind_and_class():
-    for level in ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law"):
+    for level in ("table", "op", "attn", "cross", "trace", "block", "model", "step", "refuse", "law"):
         assert f"| `{level}` |" in section(3), level
     for law in LAWS:
         assert f"| `{law}` |" in section(7), law

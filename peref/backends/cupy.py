@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from peref.backends import Backend, find
+from peref.ops.cross import Cross
 from peref.ops.place import At
 
 
 def place(thing: Any, xp: Any) -> Any:
-    """An array, an At or a dict of arrays on the device that CuPy (`xp`) stands on. What is there stays."""
-    if isinstance(thing, At):
+    """An array, an At, a Cross or a dict of arrays on CuPy's (`xp`) device. What is there stays."""
+    if isinstance(thing, (At, Cross)):
         return thing if thing.host else thing.moved(xp.asarray)
     if isinstance(thing, dict):
         return {name: place(a, xp) for name, a in thing.items()}

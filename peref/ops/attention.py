@@ -3,8 +3,9 @@
     logits = scale q k + table[distance] + term + row + column        over the keys a query sees
     out    = softmax(logits) v
 
-A cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head h reads key-value
-head h // (H/G).
+`at` is the place of both (place.py), or of queries and keys of two sequences (cross.py), without a table. A
+cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head
+h reads key-value head h // (H/G).
 """
 
 from peref.ops.distance import collected, laid

@@ -28,7 +28,7 @@ from peref.golden.diagnosis.near_misses import parsed_probes
 from peref.golden.judge.declared import VERDICTS, peref_breaks
 from peref.golden.judge.rebuild import agree
 from peref.golden.spec.book import vectors_of
-from peref.golden.spec.cases import Case
+from peref.golden.spec.cases import OPERATIONS, Case
 from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, of_encoding
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -122,7 +122,7 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
     for case in (case for case in one.cases if case.id in one.new):
         say(case.id)
         new[case.id] = computed(case)
-    there, below = one.kept | new, [case for case in one.cases if case.level in ("table", "op", "attn")]
+    there, below = one.kept | new, [case for case in one.cases if case.level in OPERATIONS]
     # on one processor, as the mutants are
     here = {case.id: (there[case.id][0], there[case.id][1] | one.want[case.id]) for case in below}
     near = near_misses(below, here, [m for m in mutants() if one.place.name in m.of])

@@ -12,6 +12,7 @@ from typing import Any
 import loops
 import numpy as np
 from loops import attention as loops_attention
+from loops.cross import across
 from loops.turn import turned as turned_pair
 
 from peref.combination import inside
@@ -70,6 +71,8 @@ def seeing(layer: Layer) -> dict[str, int | None]:
 
 def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a case, those that the loops reach."""
+    if case.level == "cross":
+        return crossed(case, a)
     loop = loop_of(case)
     p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
     if case.level == "table":
@@ -108,6 +111,13 @@ def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if "bias" in found:
         found["bias"] = found["bias"][0]
     return found
+
+
+def crossed(case: Case, a: Any) -> dict[str, np.ndarray]:
+    """Attention to the keys of another sequence."""
+    rows = zip(*(a[name].tolist() for name in ("q", "k", "v", "seg", "seg_keys")), strict=True)
+    found = zip(*(across(q, k, v, case.D**-0.5, *seg) for q, k, v, *seg in rows), strict=True)
+    return {name: np.array(x) for name, x in zip(("scores", "probabilities", "out"), found, strict=True)}
 
 
 def table(case: Case, loop: Callable, p: Any, a: Any) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ from making.near import computed  # noqa: E402
 from mutants import mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
 from peref.golden.spec.book import Book, open_book  # noqa: E402
-from peref.golden.spec.cases import MODEL_LEVELS  # noqa: E402
+from peref.golden.spec.cases import MODEL_LEVELS, OPERATIONS  # noqa: E402
 from peref.golden.spec.files import Tensor  # noqa: E402
 from peref.golden.spec.models import rebuilt  # noqa: E402
 from peref.golden.spec.rule import CLASSES, verdict_on  # noqa: E402
@@ -43,7 +43,7 @@ def in_dtype(x, dtype):
 
 def cases_of(mutant, cases):
     """The cases on which a mutant is run: those that carry its flag, and each level's default."""
-    mine = [c for c in cases if c.encoding in mutant.of and c.level in ("table", "op", "attn")]
+    mine = [c for c in cases if c.encoding in mutant.of and c.level in OPERATIONS]
     flagged = [c for c in mine if mutant.flag in c.flags or c.id.endswith("/default")]
     return flagged, [c for c in mine if c not in flagged]
 
@@ -135,7 +135,7 @@ SIXTEEN = {name: sixteen.VARIANTS for name in sixteen.VARIANTS} | {
 def honest(book, cases=None):
     """(program, dtype) -> hook -> the largest use, over every case and tensor."""
     found = defaultdict(lambda: defaultdict(float))
-    for case in cases or [c for c in operations() if c.level in ("table", "op", "attn")]:
+    for case in cases or [c for c in operations() if c.level in OPERATIONS]:
         entry = book.entries[case.id]
         for name, dtype, got in programs(case, entry.inputs()):
             for tensor in (t for t in got if entry.want(t).dtype.kind == "f"):

@@ -9,7 +9,7 @@ families.py, by one call with the encoding's name.
 It also holds what else there is of the encoding alone: SPEC, its line of golden/SPEC.md; `program`, written
 from that line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS,
 MUTANTS and LATER (traps.py, mutants, mutants/later.py). wholes.py says what is otherwise above one operation,
-settings.py what a layer may have whatever its encoding.
+settings.py what a layer may have whatever its encoding, cross.py attention between two sequences.
 
 An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a
 new name. tests/test_recipes.py holds the ids that the files have against those that are made here.
@@ -24,7 +24,7 @@ def files():
     return sorted(
         f.stem
         for f in Path(__file__).parent.glob("*.py")
-        if f.stem not in ("__init__", "declared", "families", "settings", "traps", "wholes")
+        if f.stem not in ("__init__", "cross", "declared", "families", "settings", "traps", "wholes")
     )
 
 

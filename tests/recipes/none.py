@@ -1,5 +1,6 @@
 """Golden cases of none."""
 
+from recipes import cross, settings
 from recipes.families import (
     HEADS_2,
     SMALL,
@@ -13,11 +14,10 @@ from recipes.families import (
     refused,
     usual,
 )
-from recipes.settings import CASES, MUTANTS, TRAPS
-from recipes.settings import WHOLES as OF_LAYERS
 from recipes.wholes import aligned
 
-__all__ = ["MUTANTS", "TRAPS"]  # those of settings, which stand here
+MUTANTS = settings.MUTANTS + cross.MUTANTS
+TRAPS = settings.TRAPS | cross.TRAPS
 
 SPEC = """
 (arXiv:2305.19466). Nothing says where a token is, except the mask.
@@ -71,10 +71,11 @@ RECIPES = [
             reading("all", "3 keys in all, 1 on each side", facts={"window": 2}),
         ),
     ),
-    *CASES,
+    *settings.CASES,
+    *cross.CASES,
 ]
 
-WHOLES = [*aligned("none", "128"), *OF_LAYERS]
+WHOLES = [*aligned("none", "128"), *settings.WHOLES]
 
 REFUSED = [
     *refusals("none"),

@@ -11,6 +11,7 @@ from peref.backends.cuda.launch import launch
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import BLOCK, OWN_ROWS, PAD, kind_of, width_of
 from peref.errors import Misuse, counted
+from peref.ops.cross import Cross
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
@@ -229,11 +230,13 @@ def attention(
     tf32=False,
     skip=True,
 ):
-    """As ops.attention.attention, for heads up to 128 wide, without sinks, softcap, chunks and global tokens.
+    """As ops.attention.attention, for heads up to 128 wide, without sinks, softcap, chunks, global tokens and
+    keys of another sequence.
     tf32: products of float32 numbers cut to 11 bits, for speed. skip=False: it goes through every key that
     somebody sees, also where no weight can matter.
     """
     lacks = {"sinks": sinks, "softcap": softcap, "chunk": at.parts, "global_tokens": at.everywhere}
+    lacks |= {"keys of another sequence": True if isinstance(at, Cross) else None}
     for what, there in lacks.items():
         if there is not None:
             raise Misuse(f"attention: the kernels of cuda have no {what}; use --backend cupy or numba")

@@ -1,6 +1,7 @@
 """What computes a case.
 
 operation  levels table, op and attn
+cross      level cross: attention from one sequence to another
 model      levels block and model
 training   level step: ten steps of AdamW
 trace      level trace: calls through a cache

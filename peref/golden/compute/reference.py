@@ -1,6 +1,6 @@
 """What peref itself gives for a case of any level. Everything that takes cases asks here.
 
-table, op, attn: operation    block, model: model    step: training    trace: trace
+table, op, attn: operation    cross: cross    block, model: model    step: training    trace: trace
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import numpy as np
 
 from peref import direct
 from peref.encodings import get
+from peref.golden.compute.cross import cross_inputs, cross_outputs
 from peref.golden.compute.model import model_inputs, model_outputs
 from peref.golden.compute.operation import operation_inputs, operation_outputs, parameters_in
 from peref.golden.compute.trace import trace_inputs, trace_outputs
@@ -21,6 +22,7 @@ from peref.parameters import Arrays
 Computed = Callable[..., Arrays]
 OPERATION: tuple[Computed, Computed] = operation_inputs, operation_outputs
 LEVEL: dict[str, tuple[Computed, Computed]] = {  # of the others: what makes its inputs, and what its outputs
+    "cross": (cross_inputs, cross_outputs),
     "block": (model_inputs, model_outputs),
     "model": (model_inputs, model_outputs),
     "step": (training_inputs, training_outputs),
@@ -34,7 +36,7 @@ def inputs(case: Case) -> Arrays:
 
 
 def expected(case: Case, a: Arrays, *more: Any, **named: Any) -> Arrays:
-    """Outputs and products with the Jacobian. `more`: of table, op, attn and trace an encoding and a
+    """Outputs and products with the Jacobian. `more`: of table, op, attn, cross and trace an encoding and a
     place, of the others a backend.
     """
     return LEVEL.get(case.level, OPERATION)[1](case, a, *more, **named)

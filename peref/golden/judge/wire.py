@@ -8,7 +8,7 @@ import numpy as np
 
 from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor, index_of
 
-PLACES = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
+PLACES = ("positions", "seg", "seg_keys", "distances")  # inputs that are places: they keep their dtype
 
 
 def real_in(inputs: Mapping[str, np.ndarray], kind: Any) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from peref.encodings import get
 from peref.member import Layer
 from peref.ops.place import At
 
-OPERATIONS = ("table", "op", "attn")
+OPERATIONS = ("table", "op", "attn", "cross")
 MODEL_LEVELS = ("block", "model", "step", "trace")
 LEVELS = (*OPERATIONS, *MODEL_LEVELS)
 LEVELS_OF_HOOK = {  # the first is the one nearest to the formula
@@ -82,6 +82,9 @@ class Case:
     # of a recurrence: so many tokens stood before, whose state is handed in; then the last one is asked too
     before: int | None = None
     variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
+    # keys of another sequence: how many, and their segments; level cross alone has them
+    S: int | None = None
+    seg_keys: Any = None
     # positions for the budgets, where at those of the case every rounding would break a tie
     untied: Any = None
 
@@ -137,6 +140,8 @@ class Case:
             facts["R"] = self.config.R
         if self.before is not None:
             facts["before"] = self.before
+        if self.level == "cross":
+            facts["S"] = self.S
         if self.cycle:
             facts["cycle"] = [[name, plain_options(given)] for name, given in self.config.pe]
         found = {

@@ -90,14 +90,25 @@ def rebuilt(words: dict[str, Any], inputs: dict[str, np.ndarray]) -> Case:
     """The case of any level that these words of cases.json describe."""
     level, slug, facts = words["level"], words["id"].partition("/")[2], dict(words["facts"])
     options = {name: nested(x) for name, x in words["options"].items()}
-    positions, seg = (
-        nested(inputs[name].tolist()) if name in inputs else None for name in ("positions", "seg")
+    positions, seg, seg_keys = (
+        nested(inputs[name].tolist()) if name in inputs else None for name in ("positions", "seg", "seg_keys")
     )
     facts |= {
         "cycle": tuple((name, {k: nested(x) for k, x in o.items()}) for name, o in facts.get("cycle", ()))
     }
     if level not in MODEL_LEVELS:
-        return Case(words["encoding"], level, slug, words["why"], (), options, positions, seg, **facts)
+        return Case(
+            words["encoding"],
+            level,
+            slug,
+            words["why"],
+            (),
+            options,
+            positions,
+            seg,
+            seg_keys=seg_keys,
+            **facts,
+        )
     given = {name: facts[name] for name in (*FACTS, *MODEL_FACTS, "recipe", "cycle") if name in facts}
     if "calls" in facts:
         given["calls"] = tuple((c["first"], c["stop"], c["fresh"], c["n"]) for c in facts["calls"])
