@@ -13,8 +13,11 @@ transformers computes three steps in float32 whatever the dtype of the model: th
 rotary angles and the softmax of the Llama family. Here these steps run in float64 as well (`in_double`), or
 nothing below 1e-6 could be told; the last column is the deviation of the logits of the model as shipped,
 which that float32 explains (GPT-2 has no such step). BLOOM's constant sqrt(2/pi) is rounded to eight digits
-in their text; here it is the whole number (`whole_bloom`). Llama 4's temperature counts padding among its
-positions, which changes what real tokens give; its padded batch is held against the rows without padding.
+in their text; here it is the whole number (`whole_bloom`). PyTorch's softplus, of Mamba's steps, is x beyond
+20, 2e-9 from what it is (`whole_softplus`). Llama 4's temperature counts padding among its positions, which
+changes what real tokens give, and RWKV's class reads padding as tokens; their padded batch is held against
+the rows without padding. RWKV's class is taken as it trains: at inference it halves the stream every so many
+layers and what they add with it, which the eps of norms can see.
 """
 
 import inspect
@@ -76,6 +79,8 @@ NEOX = LAYER_NORM | {"rotary_pct": 0.5}
 FALCON = {key: n for key, n in LAYER_NORM.items() if key != "intermediate_size"} | {"ffn_hidden_size": 70}
 COHERE = LAYER_NORM | {"num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0}
 MPT = {"vocab_size": 67, "d_model": 48, "n_layers": 3, "max_seq_len": 40}
+MAMBA = {"vocab_size": 67, "hidden_size": 24, "num_hidden_layers": 3, "pad_token_id": None}
+RWKV = {"vocab_size": 67, "hidden_size": 48, "num_hidden_layers": 4, "rescale_every": 2}
 BLOOM = {"vocab_size": 67, "hidden_size": 48, "n_layer": 3, "bos_token_id": 0, "eos_token_id": 0}
 GRANITE = {"embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.3}
 GRANITE |= {"attention_multiplier": 0.2, "attention_bias": True}
@@ -238,6 +243,18 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Cohere2ForCausalLM,
         hf.Cohere2Config(**COHERE | {"num_hidden_layers": 5}, sliding_window=4),
     ),
+    "mamba": (hf.MambaForCausalLM, hf.MambaConfig(**MAMBA)),
+    "mamba-own-sizes": (
+        hf.MambaForCausalLM,
+        hf.MambaConfig(
+            **MAMBA, state_size=5, expand=3, conv_kernel=3, time_step_rank=4, tie_word_embeddings=False
+        ),
+    ),
+    "rwkv": (hf.RwkvForCausalLM, hf.RwkvConfig(**RWKV, context_length=40)),
+    "rwkv-tied-inner": (
+        hf.RwkvForCausalLM,
+        hf.RwkvConfig(**RWKV, intermediate_size=70, tie_word_embeddings=True),
+    ),
     "granite": (hf.GraniteForCausalLM, hf.GraniteConfig(**SIZES, **GRANITE)),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**GPT2_SIZES)),
     "gpt2-untied-inner": (
@@ -254,9 +271,14 @@ def in_double() -> Iterator[None]:
     with (
         patch.multiple(torch, float=torch.float64, float32=torch.float64),
         patch.object(torch.Tensor, "float", torch.Tensor.double),
+        patch.object(torch.nn.functional, "softplus", whole_softplus),
     ):
         yield
     torch.set_default_dtype(SINGLE)
+
+
+def whole_softplus(x: Any) -> Any:
+    return torch.logaddexp(x, torch.zeros_like(x))
 
 
 def whole_bloom(x: Any) -> Any:
@@ -268,7 +290,7 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
     batch.
     """
     config._attn_implementation = config._experts_implementation = "eager"
-    net = made(config).double().eval()
+    net = made(config).double().train(config.model_type == "rwkv")
     with torch.no_grad():
         for p in net.parameters():  # none special: norms away from one, biases away from zero
             p.copy_(torch.randn_like(p) * (2 * p.shape[-1] ** -0.5 if p.ndim == 2 else 0.5) + (p.ndim == 1))
@@ -282,13 +304,13 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
     gradients = {name: p.grad.numpy() for name, p in net.named_parameters()}
     places = (mask.cumsum(-1) - 1).clamp(min=0)
     more = {} if "position_ids" not in inspect.signature(net.forward).parameters else {"position_ids": places}
-    if config.model_type == "llama4_text":
+    if config.model_type in ("llama4_text", "rwkv"):
         rows = [row[real.bool()][None] for row, real in zip(tokens, mask, strict=True)]
         padded = torch.cat([net(row, use_cache=False).logits[0] for row in rows])
     else:
         padded = net(tokens, attention_mask=mask, use_cache=False, **more).logits[mask.bool()]
     return net, {
-        "logits": out.logits.detach().numpy(),
+        "logits": out.logits.double().detach().numpy(),
         "loss": out.loss.detach().numpy(),
         "padded": padded.detach().numpy(),
         "gradients": gradients,

@@ -174,7 +174,7 @@ def attend_heads(
     if old is not None:
         given = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
         new, (k, v, *rest) = join_kept(old, given)  # [B,G,S,D]
-        new, f = new | {"state": state}, dict(zip(f, rest, strict=True))
+        new, f = new | {"state": off_tape(state)}, dict(zip(f, rest, strict=True))
     term, row, column = score_terms(be, pe, p, q, k, f, at, table)
     if pe.attend:
         beside = [(table, term, row, column)] if pe.bias or pe.score else []
@@ -192,7 +192,7 @@ def mixed(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, old: State = Non
     `across` is what layers hand on.
     """
     y, last = mixed_from(be, pe, p, x, at, (old or {}).get("state", {}), across)
-    return y, None if old is None else {"state": {name: value(a) for name, a in last.items()}}
+    return y, None if old is None else {"state": off_tape(last)}
 
 
 def mixed_from(
@@ -204,6 +204,11 @@ def mixed_from(
     assert pe.mix
     y, last = pe.mix(be, widened(be, p), be.widen(x), at, state, {} if across is None else across)
     return in_dtype(y, x.dtype), last  # [B,T,C]
+
+
+def off_tape(state: Arrays) -> Arrays:
+    """A state as a cache keeps it: never on a tape."""
+    return {name: value(a) for name, a in state.items()}
 
 
 def widened(be: Backend, p: Arrays) -> Arrays:

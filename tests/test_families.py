@@ -17,6 +17,7 @@ from peref.cli import run
 from peref.cli.signals import Signals
 from peref.config import Config, shaped
 from peref.errors import Misuse
+from peref.member import settings_of
 from peref.porting import config_of, load, names_of, unload
 from peref.porting.families import FAMILIES, NOT_HERE
 from peref.settings import choose, model_fields
@@ -41,6 +42,8 @@ RMS = PLAIN | {
 }
 LAYER = PLAIN | {"norm": "layer", "norm_bias": True, "eps": 1e-5, "G": 6}
 BIASED = {"qkv_bias": True, "o_bias": True, "ff_bias": True}
+STATES = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 5}
+NO_HEADS = PLAIN | {"qkv_bias": None, "o_bias": None, "ff_bias": None, "G": None, "eps": 1e-5}
 WITH = lambda window: ("rope", {**ROPE[1], "window": window})
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
 GEMMA = RMS | {"activation": "geglu", "norm_place": "both", "norm_from_one": True, "embed_factor": 24**0.5}
@@ -158,6 +161,18 @@ READ = {
         LAYER | {"norm_bias": False, "activation": "gelu_exact", "F": 96, "L": 2048},
         [("alibi", {"max_bias": 16.0, "scale": 0.5})],
     ),
+    "mamba": (
+        STATES | {"state_size": 5, "expand": 3, "conv_kernel": 3, "time_step_rank": 4, "d_model": 24},
+        NO_HEADS | {"norm": "rms", "norm_bias": None, "activation": "none", "F": None, "tied": True},
+        [("mamba", {"state_size": 5, "expand": 3, "kernel": 3, "rank": 4, "norms": "none"})],
+    ),
+    "rwkv": (
+        STATES | {"context_length": 64, "intermediate_size": 40, "rescale_every": 2},
+        NO_HEADS
+        | {"norm": "layer", "norm_bias": True, "activation": "channel_mix", "F": 40, "L": 64}
+        | {"embed_norm": True, "tied": False, "ff_bias": False},
+        [("rwkv4", {})],
+    ),
 }
 
 
@@ -178,11 +193,9 @@ def test_what_a_config_means(kind):
     cfg = config_of(public(kind))
     assert {name: getattr(cfg, name) for name in fields} == fields
     assert [name for name, _ in cfg.pe] == [name for name, _ in cycle]
-    settings = {"window", "scale", "softcap", "temperature", "temperature_slope", "temperature_length"}
-    settings |= {"sinks", "chunk"}
     for (_, found), (name, wanted) in zip(cfg.pe, cycle, strict=True):
         assert {key: found[key] for key in wanted} == wanted, name
-        assert found.keys() & settings == wanted.keys() & settings, name
+        assert found.keys() & settings_of(name) == wanted.keys() & settings_of(name), name
 
 
 @pytest.mark.parametrize("kind", READ)
@@ -303,6 +316,41 @@ def test_files_with_every_expert_apart():
             load(wrong, cfg)
 
 
+def test_where_the_parts_of_a_mamba_are():
+    """The input and its gate, one above the other, and step, input and output weights; the convolution has an
+    axis of one channel.
+    """
+    cfg, p = arrays_of("mamba")
+    theirs = unload(p, cfg, "mamba")
+    where = "backbone.layers.2.mixer."
+    of = lambda *names: np.concatenate([p[f"2.pe.{name}.weight"] for name in names])
+    assert theirs[f"{where}in_proj.weight"].shape == (2 * 3 * 24, 24)
+    same(theirs[f"{where}in_proj.weight"], of("x", "z"), 0)
+    same(theirs[f"{where}x_proj.weight"], of("down", "b", "c"), 0)
+    same(theirs[f"{where}conv1d.weight"], p["2.pe.conv"][:, None], 0)
+    same(theirs[f"{where}dt_proj.bias"], p["2.pe.dt.bias"], 0)
+    assert config_of(public("mamba") | {"time_step_rank": "auto"}).pe[0][1]["rank"] is None
+
+
+def test_where_the_parts_of_an_rwkv_are():
+    """Two mixes, each with a receptance; the norm of the embedding is the first layer's."""
+    cfg, p = arrays_of("rwkv")
+    theirs = unload(p, cfg, "rwkv")
+    for name, ours in (
+        ("attention.time_mix_receptance", p["1.pe.mix.r"][None, None]),
+        ("attention.receptance.weight", p["1.pe.r.weight"]),
+        ("attention.time_first", p["1.pe.bonus"]),
+        ("feed_forward.time_mix_key", p["1.mix.up"][None, None]),
+        ("feed_forward.time_mix_receptance", p["1.mix.receptance"][None, None]),
+        ("feed_forward.receptance.weight", p["1.receptance.weight"]),
+        ("feed_forward.value.weight", p["1.down.weight"]),
+    ):
+        same(theirs[f"rwkv.blocks.1.{name}"], ours, 0)
+    same(theirs["rwkv.blocks.0.pre_ln.bias"], p["embed_norm.bias"], 0)
+    assert not any("pre_ln" in name and ".0." not in name for name in theirs)
+    same(theirs["head.weight"], p["head.weight"], 0)
+
+
 def test_gpt_oss_without_a_rotation_has_that_of_its_class():
     """YaRN with a factor of 32; one that is said replaces all of it."""
     plain = {key: x for key, x in public("gpt_oss").items() if key != "rope_scaling"}
@@ -352,6 +400,16 @@ def test_older_names_and_buffers():
         ("gpt_oss", {"swiglu_alpha": 1.5}, "swiglu_alpha is 1.5; only 1.702 can be expressed"),
         ("llama4_text", {"layer_types": ["full_attention"] * 5}, "only chunks in the layers that turn can"),
         ("llama4_text", {"rope_scaling": YARN}, "use_qk_norm is True and rope_type 'yarn'; only rotations"),
+        ("mamba", {"intermediate_size": 48}, "intermediate_size is 48; only 72 can be expressed"),
+        ("mamba", {"use_conv_bias": False}, "use_conv_bias is False; only True can be expressed"),
+        ("mamba", {"use_bias": True}, "use_bias is True; only False can be expressed"),
+        (
+            "mamba",
+            {"ssm_cfg": {"layer": "Mamba2"}},
+            "ssm_cfg is .*Mamba2.*; only None and {} can be expressed",
+        ),
+        ("rwkv", {"attention_hidden_size": 48}, "attention_hidden_size is 48; only 24 can be expressed"),
+        ("rwkv", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon is 1e-06; only 1e-05 can be expressed"),
         (
             "granite",
             {"num_local_experts": 4},

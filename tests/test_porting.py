@@ -387,7 +387,18 @@ def test_windows():
     ("public", "says"),
     [
         ({"model_type": "lama"}, "model_type is 'lama'; did you mean 'llama'[?] expected one of"),
-        ({"model_type": "mamba"}, "model_type is 'mamba'; what is missing here for it: a table of the names"),
+        (
+            {"model_type": "falcon_mamba"},
+            "'falcon_mamba'; what is missing here for it: norms without weights",
+        ),
+        ({"model_type": "mambo"}, "model_type is 'mambo'; did you mean 'mamba'[?] expected one of: llama"),
+        ({"model_type": "xlama"}, "model_type is 'xlama'; did you mean 'llama'[?] expected one of: llama"),
+        ({"model_type": "alpaca"}, "model_type is 'alpaca'; expected one of: llama, mistral"),
+        (
+            {"model_type": "zamba2"},
+            "model_type is 'zamba2'; what is missing here for it: the mixer of Mamba 2",
+        ),
+        ({"model_type": "granitex"}, "model_type is 'granitex'; did you mean 'granite'"),
         ({"model_type": "olmoe"}, "'olmoe'; what is missing here for it: a mixture of experts"),
         ({"model_type": "mamba3"}, "model_type is 'mamba3'; expected one of: llama, mistral"),
         ({"model_type": "gemma2"}, "the config has no vocab_size, hidden_size, num_hidden_layers and 3 more"),

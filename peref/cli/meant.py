@@ -51,7 +51,7 @@ def words_of(cfg: Config) -> list[str]:
     line += ["--head-width", str(cfg.D)] + ([] if cfg.window is None else ["--window", str(cfg.window)])
     fields = {name: getattr(cfg, name) for name in ("norm", "activation", "biases", "qk_norm", "eps", "tied")}
     fields = {name: x for name, x in fields.items() if x != getattr(Config, name)}
-    fields |= ({} if cfg.qkv_bias == cfg.biases else {"qkv_bias": cfg.qkv_bias}) | cfg.unusual
+    fields |= ({} if cfg.qkv_bias in (cfg.biases, None) else {"qkv_bias": cfg.qkv_bias}) | cfg.unusual
     return line + [word for name, x in fields.items() for word in ("--model", f"{name}={text.shown(x)}")]
 
 

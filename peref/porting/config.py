@@ -2,6 +2,7 @@
 huggingface/, what a key means stands in families.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,8 +91,10 @@ def family_of(public: Mapping[str, Any]) -> Family:
     if kind in NOT_HERE:
         raise Misuse(f"model_type is {kind!r}; what is missing here for it: {NOT_HERE[kind]}")
     if kind not in FAMILIES:
+        digits = lambda name: re.sub(r"\D", "", name)  # another number is another model
+        like = [name for name in FAMILIES if digits(name) == digits(str(kind))]
         known = "expected one of: " + ", ".join(FAMILIES)
-        raise Misuse(f"model_type is {kind!r}{did_you_mean(str(kind), FAMILIES, known)}")
+        raise Misuse(f"model_type is {kind!r}{did_you_mean(str(kind), like, known)}")
     return FAMILIES[kind]
 
 

@@ -7,7 +7,8 @@ there where the model has ours, and one for a bias where that has one; "if:" say
 which (tensors.CASES), "turned": theirs is [in,out]. Several of ours with a comma between are one of theirs,
 one behind the other, with "grouped" for each key-value head its queries, its key and its value, with
 "alternate" row by row, and turned. E is the number of experts, whom theirs and ours have along one axis; in
-files that have each of them apart X is which. A second shape is theirs, where that has axes of one number.
+files that have each of them apart X is which. Small letters are sizes of an encoding's own. A second shape is
+theirs, where that has axes of one number.
 
 Not here: who reads a table (tensors), who reads a config (config).
 """
@@ -20,7 +21,19 @@ from peref.errors import Misuse
 from peref.huggingface.facts import every_word
 
 Kind = Literal[
-    "llama", "gpt_oss", "llama4", "phi3", "phi", "gpt_neox", "gptj", "gpt2", "falcon", "bloom", "mpt"
+    "llama",
+    "gpt_oss",
+    "llama4",
+    "phi3",
+    "phi",
+    "gpt_neox",
+    "gptj",
+    "gpt2",
+    "falcon",
+    "bloom",
+    "mpt",
+    "mamba",
+    "rwkv",
 ]
 
 PUBLIC_NAMES: dict[str, str] = {
@@ -177,6 +190,42 @@ PUBLIC_NAMES: dict[str, str] = {
     transformer.blocks.N.ffn.down_proj.weight  N.down.weight   [C,F]
     transformer.norm_f.weight                  norm.weight     [C]
     lm_head.weight                             head.weight     [V,C]
+    """,
+    "mamba": """
+    backbone.embeddings.weight              embed.weight     [V,C]
+    backbone.layers.N.norm.weight           N.norm1.weight   [C]
+    backbone.layers.N.mixer.in_proj.weight  N.pe.x.weight,N.pe.z.weight  [e+e,C]
+    backbone.layers.N.mixer.conv1d.weight   N.pe.conv        [e,k]  [e,1,k]
+    backbone.layers.N.mixer.conv1d.bias     N.pe.conv.bias   [e]
+    backbone.layers.N.mixer.x_proj.weight   N.pe.down.weight,N.pe.b.weight,N.pe.c.weight  [r+n+n,e]
+    backbone.layers.N.mixer.dt_proj.weight  N.pe.dt.weight   [e,r]
+    backbone.layers.N.mixer.A_log           N.pe.A_log       [e,n]
+    backbone.layers.N.mixer.D               N.pe.D           [e]
+    backbone.layers.N.mixer.out_proj.weight N.pe.o.weight    [C,e]
+    backbone.norm_f.weight                  norm.weight      [C]
+    lm_head.weight                          head.weight      [V,C]
+    """,
+    "rwkv": """
+    rwkv.embeddings.weight                           embed.weight         [V,C]
+    rwkv.blocks.0.pre_ln.weight                      embed_norm.weight    [C]
+    rwkv.blocks.N.ln1.weight                         N.norm1.weight       [C]
+    rwkv.blocks.N.attention.time_decay               N.pe.decay           [C]
+    rwkv.blocks.N.attention.time_first               N.pe.bonus           [C]
+    rwkv.blocks.N.attention.time_mix_key             N.pe.mix.k           [C]  [1,1,C]
+    rwkv.blocks.N.attention.time_mix_value           N.pe.mix.v           [C]  [1,1,C]
+    rwkv.blocks.N.attention.time_mix_receptance      N.pe.mix.r           [C]  [1,1,C]
+    rwkv.blocks.N.attention.key.weight               N.pe.k.weight        [C,C]
+    rwkv.blocks.N.attention.value.weight             N.pe.v.weight        [C,C]
+    rwkv.blocks.N.attention.receptance.weight        N.pe.r.weight        [C,C]
+    rwkv.blocks.N.attention.output.weight            N.pe.o.weight        [C,C]
+    rwkv.blocks.N.ln2.weight                         N.norm2.weight       [C]
+    rwkv.blocks.N.feed_forward.time_mix_key          N.mix.up             [C]  [1,1,C]
+    rwkv.blocks.N.feed_forward.time_mix_receptance   N.mix.receptance     [C]  [1,1,C]
+    rwkv.blocks.N.feed_forward.key.weight            N.up.weight          [F,C]
+    rwkv.blocks.N.feed_forward.receptance.weight     N.receptance.weight  [C,C]
+    rwkv.blocks.N.feed_forward.value.weight          N.down.weight        [C,F]
+    rwkv.ln_out.weight                               norm.weight          [C]
+    head.weight                                      head.weight          [V,C]
     """,
 }
 
@@ -429,6 +478,43 @@ MPT = Family(
     | {"expansion_ratio": (4,)},
     positions=lambda g: ("alibi", {"max_bias": float(of_attention(g)["alibi_bias_max"])}),
 )
+RECURRENT = Family(
+    "mamba",
+    {
+        **every_word("vocab_size hidden_size num_hidden_layers", ...),
+        **{"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "is_causal": True},
+    },
+    {
+        **{"V": "vocab_size", "C": "hidden_size", "layers": "num_hidden_layers", "H": lambda g: 1},
+        **{"eps": "layer_norm_epsilon", "tied": "tie_word_embeddings"},
+    },
+)
+MAMBA = RECURRENT.but(
+    keys={"state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": "auto", "hidden_act": "silu"}
+    | {"intermediate_size": None, "use_bias": False, "use_conv_bias": True}
+    # of training: how steps begin, in which precision and by which kernels it computes
+    | every_word("time_step_min time_step_max time_step_floor time_step_scale time_step_init_scheme", None)
+    | every_word("rescale_prenorm_residual residual_in_fp32 use_mambapy use_associative_scan", None)
+    # of the code that it was released with
+    | every_word("d_model d_inner n_layer fused_add_norm pad_vocab_size_multiple ssm_cfg", None)
+    | {"rms_norm": True},
+    fields={"L": lambda g: 2048},  # section E.2 of the paper
+    settings={"norm": "rms"},
+    activations=("hidden_act", {"silu": "none"}),
+    only={"use_bias": (False,), "use_conv_bias": (True,), "ssm_cfg": (None, {}), "rms_norm": (True,)},
+    positions=lambda g: mamba_of(g),
+)
+RWKV = RECURRENT.but(
+    names="rwkv",
+    keys={"context_length": 1024, "attention_hidden_size": None, "intermediate_size": None}
+    | {"tie_word_embeddings": False}
+    | {"rescale_every": 6},  # of inference in half precision: the model that was trained knows nothing of it
+    fields={"L": "context_length", "F": "intermediate_size"},
+    settings={"norm": "layer", "norm_bias": True, "embed_norm": True},
+    activations=("model_type", {"rwkv": "channel_mix"}),
+    only={"layer_norm_epsilon": (1e-5,)},  # that of its last norm, whatever is said
+    positions=lambda g: rwkv_of(g),
+)
 
 
 def of_attention(given: Theirs) -> dict[str, Any]:
@@ -436,6 +522,24 @@ def of_attention(given: Theirs) -> dict[str, Any]:
     alibi_bias_max out, which is 16 in mpt-7b-storywriter.
     """
     return ATTENTION_OF_MPT | {k: v for k, v in (given["attn_config"] or {}).items() if k in ATTENTION_OF_MPT}
+
+
+def same_width(given: Theirs, key: str, wanted: int) -> None:
+    """Raises Misuse where a width is said that is another than its class would take."""
+    if given[key] not in (None, wanted):
+        raise Misuse(f"{key} is {given[key]}; only {wanted} can be expressed")
+
+
+def mamba_of(given: Theirs) -> tuple[str, dict[str, Any]]:
+    same_width(given, "intermediate_size", given["expand"] * given["hidden_size"])
+    rank = None if given["time_step_rank"] == "auto" else given["time_step_rank"]
+    own = {"state_size": given["state_size"], "expand": given["expand"], "kernel": given["conv_kernel"]}
+    return "mamba", own | {"rank": rank}
+
+
+def rwkv_of(given: Theirs) -> tuple[str, dict[str, Any]]:
+    same_width(given, "attention_hidden_size", given["hidden_size"])
+    return "rwkv4", {}
 
 
 def chunk_of(given: Theirs) -> int | None:
@@ -540,6 +644,8 @@ FAMILIES: dict[str, Family] = {
     "falcon": FALCON,
     "bloom": BLOOM,
     "mpt": MPT,
+    "mamba": MAMBA,
+    "rwkv": RWKV,
 }
 # what the rotations leave to a family
 READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta", "attn_temperature_tuning")
@@ -552,7 +658,9 @@ NOT_HERE = {
     **every_word("qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text", "pictures among the tokens"),
     **every_word("modernbert bert roberta", "training of an encoder by masked tokens"),
     **every_word("t5 mt5 umt5 bart", "an encoder whose output a decoder attends to"),
-    **every_word("mamba rwkv falcon_mamba", "a table of the names of its tensors"),
+    **every_word("falcon_mamba", "norms without weights inside a mixer"),
+    **every_word("mamba2 bamba zamba2 nemotron_h falcon_h1 granitemoehybrid", "the mixer of Mamba 2"),
+    **every_word("jamba zamba opt rwkv5 rwkv6 rwkv7", "a table of the names of its tensors"),
     **every_word(
         "chatglm glm glm4 qwen internlm2 stablelm starcoder2", "a table of the names of its tensors"
     ),

@@ -26,6 +26,7 @@ NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without sayi
     **{"falcon": {"norm": "layer", "gated": False, "embed_norm": False}},
     **{"bloom": {"norm": "layer", "gated": False, "embed_norm": True}},
     **{"mpt": {"norm": "layer", "gated": False, "biases": False}},
+    **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
 }
 TABLES = {
     kind: tuple(tuple(row.split()) for row in PUBLIC_NAMES[kind].strip().splitlines())

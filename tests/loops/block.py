@@ -11,8 +11,8 @@
                 arXiv:2401.04088, section 2.1; sigmoid, w_e on the input, a shared expert: Llama 4
     factor      of what is added to x, of the embedding, of the logits: Granite 3.0, IBM 2024
 
-    channel_mix x <- x + sigmoid(W_r x_r) W_v max(W_k x_k, 0)^2, x_r and x_k mu norm_2 x_t + (1 - mu)
-                norm_2 x_(t-1) each with its own mu, norm_2 x_(-1) = 0: Peng et al. 2023, arXiv:2305.13048, section 3.1
+    channel_mix x <- x + sigmoid(W_r x_r) W_v max(W_k x_k, 0)^2, x_r and x_k mu norm_2 x_t + (1 - mu) norm_2
+                x_(t-1) each with its own mu, norm_2 x_(-1) = 0: Peng et al. 2023, arXiv:2305.13048
 
     swiglu  f = silu(W_gate x) * (W_up x)        gelu  f = 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), z
             = W_up x

@@ -2,10 +2,12 @@
 
 A case that is written and still agrees, by the rule of rebuilding, keeps its bytes, whatever machine they
 come from: its tensors and budgets are taken from the file. Only what is new or differs is computed with its
-witnesses (confirmed). Everything is computed before anything is written, and nothing is where it would be too
-large: the sizes are known from shapes.
+witnesses (confirmed). Everything is computed before anything is written. What would be too large is refused
+before: where the letters of its axes say so (least) before anything is computed, to the byte (within) before
+its witnesses are asked, which take nearly all of the time.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from peref.compare import same
 from peref.encodings import names
 from peref.errors import Misuse, PerefError, did_you_mean
 from peref.golden import SPEC_VERSION
+from peref.golden.compute.operation import DIFFERENTIATED, axes_of, needs
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.compute.vectors import described_case, folder_files, write_folder
 from peref.golden.diagnosis.near_misses import parsed_probes
@@ -136,7 +139,9 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
 
 
 def part(place: Path, cases: list[Case], say: Callable[[str], None], flags: Set[str] = frozenset()) -> Part:
-    """The plan for one folder."""
+    """The plan for one folder. Raises TooLarge, before anything is computed, where its shapes say so."""
+    if place.parent.name == CORE:
+        too_much(place.name, sum(map(least, cases)), largest(cases, least))
     sets = place.parent.parent
     # a case that moves keeps its bytes
     old = standing(sets / CORE / place.name) | standing(sets / FULL / place.name)
@@ -210,6 +215,56 @@ def taken(id: str, tensors: dict[str, Tensor], names: Iterable[str]) -> Arrays:
 
 # ---------------------------------------------------------------- sizes
 
+OUTPUTS = {  # that a case gives in any event: (hook, level) -> their names; "" stands for every other hook
+    ("embed", "table"): ("rows",),
+    ("rotate", "table"): ("angle", "cos", "sin"),
+    ("bias", "table"): ("bias",),
+    ("embed", "op"): ("y",),
+    ("mix", "op"): ("y",),
+    ("rotate", "op"): ("q_rotated", "k_rotated"),
+    ("bias", "op"): ("bias",),
+    ("score", "op"): ("term",),
+    ("attend", "attn"): ("out",),
+    ("", "attn"): ("scores", "probabilities", "out"),
+}
+
+
+def least(case: Case) -> int:
+    """Bytes that the tensors of a table, an operation or attention have at least, by the letters of their
+    axes: outputs with their budgets, q, k, v and x, their gradients and cotangents.
+    """
+    outputs = OUTPUTS.get((case.hook, case.level)) or OUTPUTS.get(("", case.level), ())
+    letters = {"S": case.T, "P": (case.config.R or 0) // 2}
+    if "bias" in outputs and case.level == "table":
+        letters["N"] = len(case.at.distances)
+    length = lambda letter: letters[letter] if letter in letters else getattr(case, letter)
+    count = lambda names: sum(math.prod(map(length, axes_of(case, name))) for name in names)
+    given = count(needs(case)) if outputs else 0
+    judged = count(set(outputs) & set(DIFFERENTIATED.get(case.level, ()))) if given else 0
+    return 8 * (given + judged) + 16 * (count(outputs) * max(1, len(case.variants)) + given * bool(judged))
+
+
+def largest(cases: list[Case], size: Callable[[Case], int]) -> tuple[str, int]:
+    """The id and the size of the largest."""
+    return max(((case.id, size(case)) for case in cases), key=lambda one: one[1])
+
+
+def too_much(name: str, mine: int, most: tuple[str, int]) -> None:
+    """Raises TooLarge where the core of one encoding would have more bytes than there may be."""
+    if mine > OF_ONE:
+        raise TooLarge(
+            f"{name}: {mine:,} bytes of core, and one encoding may have {OF_ONE:,}; {shrink(most)}"
+            f"{move(name)}"
+        )
+
+
+def shrink(most: tuple[str, int]) -> str:
+    return f"shrink its largest case, {most[0]} ({most[1]:,} bytes)"
+
+
+def move(name: str) -> str:
+    return f", or move it to the full set: FULL in tests/recipes/{name}.py"
+
 
 def within(folder: Path, parts: list[Part], found: list[dict[str, bytes]]) -> None:
     """Raises TooLarge, naming the largest case of the encoding, where these files would be too large
@@ -236,22 +291,17 @@ def within(folder: Path, parts: list[Part], found: list[dict[str, bytes]]) -> No
                 x.nbytes for some in (one.kept | one.new)[case.id] for x in some.values()
             ),
         )
-        largest = max(one.cases, key=bytes_of)
-        shrink = f"shrink its largest case, {largest.id} ({bytes_of(largest):,} bytes)"
-        move = f", or move it to the full set: FULL in tests/recipes/{name}.py"
+        most = largest(one.cases, bytes_of)
         if one.place.parent.name == CORE:
-            if (mine := sum(map(len, some.values()))) > OF_ONE:
-                raise TooLarge(
-                    f"{name}: {mine:,} bytes of core, and one encoding may have {OF_ONE:,}; {shrink}{move}"
-                )
+            too_much(name, sum(map(len, some.values())), most)
             if core > OF_CORE:
                 raise TooLarge(
                     f"{name}: the core would have {core:,} bytes, and there may be {OF_CORE:,}; "
-                    f"{shrink}{move}"
+                    f"{shrink(most)}{move(name)}"
                 )
         if whole > OF_ALL:
             raise TooLarge(
-                f"{name}: golden/ would have {whole:,} bytes, and there may be {OF_ALL:,}; {shrink}"
+                f"{name}: golden/ would have {whole:,} bytes, and there may be {OF_ALL:,}; {shrink(most)}"
             )
 
 
