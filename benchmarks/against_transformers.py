@@ -32,6 +32,8 @@ import torch
 import transformers as hf
 
 from peref import model, porting
+from peref.encoder_decoder import answered, encode
+from peref.parameters import half_of
 from peref.tape import Tape
 
 TOLERANCE, SEEDS = 1e-9, (0, 1)
@@ -89,6 +91,21 @@ QWEN_EXPERTS = {"head_dim": 12, "num_experts": 6, "num_experts_per_tok": 3, "moe
 OSS = SIZES | {"head_dim": 10, "sliding_window": 5, "num_local_experts": 6, "num_experts_per_tok": 2}
 SCOUT = SIZES | {"num_hidden_layers": 5, "head_dim": 8, "num_local_experts": 4, "intermediate_size_mlp": 90}
 SCOUT |= {"attention_chunk_size": 6, "floor_scale": 4, "attn_scale": 0.7, "rope_parameters": LLAMA3}
+
+
+def t5_with_head(config: Any) -> Any:
+    """With a head of its own, as T5 1.1 is published, whose config says that it is not tied."""
+    config.tie_word_embeddings = True  # or the class has three embeddings
+    net = hf.T5ForConditionalGeneration(config)
+    net.lm_head.weight = torch.nn.Parameter(net.lm_head.weight.detach().clone())
+    config.tie_word_embeddings = False
+    return net
+
+
+T5: dict[str, Any] = {"vocab_size": 67, "d_model": 48, "d_ff": 80, "d_kv": 10, "num_heads": 6}
+T5 |= {"num_layers": 3, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 13}
+T5 |= {"pad_token_id": None, "decoder_start_token_id": 0}
+GATED_T5 = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 2}
 
 MODELS: dict[str, tuple[Any, Any]] = {
     "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES)),
@@ -256,6 +273,10 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.RwkvConfig(**RWKV, intermediate_size=70, tie_word_embeddings=True),
     ),
     "granite": (hf.GraniteForCausalLM, hf.GraniteConfig(**SIZES, **GRANITE)),
+    "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**T5)),
+    "t5-gated-untied": (t5_with_head, hf.T5Config(**GATED_T5)),
+    "t5-gated-tied": (hf.T5ForConditionalGeneration, hf.T5Config(**GATED_T5 | {"d_kv": 8})),
+    "t5-untied": (t5_with_head, hf.T5Config(**T5, num_decoder_layers=4)),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**GPT2_SIZES)),
     "gpt2-untied-inner": (
         hf.GPT2LMHeadModel,
@@ -299,12 +320,18 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
     for part in net.modules():
         if type(part).__name__ == "BloomGelu":
             part.forward = whole_bloom
-    out = net(tokens, labels=tokens, use_cache=False)
+    pair = config.is_encoder_decoder
+    asked = {"decoder_input_ids": tokens.flip(0)[:, :19]} if pair else {}
+    out = net(tokens, labels=tokens[:, 1:20].contiguous() if pair else tokens, use_cache=False, **asked)
     out.loss.backward()
     gradients = {name: p.grad.numpy() for name, p in net.named_parameters()}
     places = (mask.cumsum(-1) - 1).clamp(min=0)
     more = {} if "position_ids" not in inspect.signature(net.forward).parameters else {"position_ids": places}
-    if config.model_type in ("llama4_text", "rwkv"):
+    if pair:
+        asked |= {"decoder_attention_mask": mask.flip(0)[:, :19]}
+        rows = net(tokens, attention_mask=mask, use_cache=False, **asked).logits
+        padded = rows[asked["decoder_attention_mask"].bool()]
+    elif config.model_type in ("llama4_text", "rwkv"):
         rows = [row[real.bool()][None] for row, real in zip(tokens, mask, strict=True)]
         padded = torch.cat([net(row, use_cache=False).logits[0] for row in rows])
     else:
@@ -319,6 +346,8 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
 
 def ours(config: Any, state: dict[str, Any], tokens: Any, mask: Any) -> dict[str, Any]:
     public = config.to_dict()
+    if config.is_encoder_decoder:
+        return of_pair(public, state, tokens, mask)
     cfg, kind = porting.config_of(public), porting.names_of(public)
     params = porting.load({name: a.numpy() for name, a in state.items()}, cfg, kind)
     model.check(cfg, params)
@@ -336,6 +365,31 @@ def ours(config: Any, state: dict[str, Any], tokens: Any, mask: Any) -> dict[str
         "logits": model.logits(cfg, params, tokens),
         "loss": loss.value,
         "padded": model.logits(cfg, params, tokens, seg=mask)[mask.astype(bool)],
+        "pieces": np.concatenate(pieces, 1),
+        "gradients": gradients,
+    }
+
+
+def of_pair(public: dict[str, Any], state: dict[str, Any], tokens: Any, mask: Any) -> dict[str, Any]:
+    """As `ours`, of an encoder and a decoder: another row of the batch is answered."""
+    pair, kind = porting.pair_of(public), porting.names_of(public)
+    params = porting.load({name: a.numpy() for name, a in state.items()}, pair, kind)
+    model.check(pair, params)
+    said, real, targets = tokens[::-1, :19], mask[::-1, :19], tokens[:, 1:20]
+    tape = Tape()
+    leaves = tape.watch(params)
+    loss, _ = model.PLAIN.cross_entropy(answered(pair, leaves, tokens, None, said), targets)
+    found = tape.gradients(loss, np.ones_like(loss.value))
+    gradients = porting.unload({name: found[leaf] for name, leaf in leaves.items()}, pair, kind)
+    cache, memory, pieces = model.cache(pair.decoder, 19), encode(pair, params, tokens), []
+    for first, last in ((0, 7), (7, 8), (8, 19)):
+        piece = said[:, first:last]
+        rows, cache = model.decode(pair.decoder, half_of(params, "decoder"), piece, cache, memory=memory)
+        pieces.append(rows)
+    return {
+        "logits": answered(pair, params, tokens, None, said),
+        "loss": loss.value,
+        "padded": answered(pair, params, tokens, mask, said, seg=real)[real.astype(bool)],
         "pieces": np.concatenate(pieces, 1),
         "gradients": gradients,
     }

@@ -79,6 +79,8 @@ class Config:
     embed_norm  a norm of what enters the first layer
     logit_softcap
                 c tanh(logits / c) in place of the logits; none: not
+    cross       after its own attention a layer attends to the output of an encoder (pair.py), with a norm
+                and maps of its own and without an encoding
     window      keys a query sees, itself included: i - window < j <= i, and two-sided |i - j| < window, which
                 are 2 window - 1; None: all. Longformer's attention_window W, arXiv:2004.05150, is W/2 keys on
                 each side beside the query: window = W/2 + 1 with causal=False. flash-attention's window_size
@@ -126,6 +128,7 @@ class Config:
     eps: float = 1e-5
     tied: bool = True
     causal: bool = True
+    cross: bool = False
     window: int | None = None
 
     def __post_init__(self) -> None:
@@ -151,7 +154,7 @@ class Config:
                 f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would "
                 f"take {rest}; leave it out"
             )
-        attends = any(not fills(name, "mix") for name, _ in self.pe)
+        attends = self.cross or any(not fills(name, "mix") for name, _ in self.pe)
         if self.D is None:
             if self.C % self.H:
                 raise Misuse(
@@ -221,6 +224,8 @@ class Config:
             raise Misuse(
                 "residual is shared, but norm_place is after: there is no norm to share; use parallel"
             )
+        if self.cross and self.residual != "sequential":
+            raise Misuse(f"cross is True, but residual is {self.residual}; use sequential")
         here = {"qkv_bias": attends, "o_bias": attends, "ff_bias": feeds, "norm_bias": of_layer}
         for name in (name for name in here if getattr(self, name) is None and here[name]):
             self._fill(name, self.biases)

@@ -18,10 +18,13 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import origin
 from peref.errors import Misuse, counted
+from peref.masking import masked_tokens
 from peref.member import fills, kinds, settings_of
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
+from peref.pair import Pair
 from peref.parameters import check
+from peref.rng import generator
 from peref.runs import Run
 from peref.settings import choose
 from peref.xp import Arrays, to_host
@@ -70,9 +73,10 @@ def score(
     """Score `text` [N+1] bytes in windows of `length`: the row of the table, and per position the summed loss
     and count, both [length].
 
-    loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, takes the n windows as
-    independent: with w_k the part of the tokens that window k scores, sqrt(n/(n-1) sum_k (w_k (loss_k -
-    loss))^2). Windows of one size make that s/sqrt(n).
+    A model that reads both ways is asked masked tokens, the same in every evaluation at that length, and the
+    bytes below are those. loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, takes
+    the n windows as independent: with w_k the part of the tokens that window k scores, sqrt(n/(n-1) sum_k
+    (w_k (loss_k - loss))^2). Windows of one size make that s/sqrt(n).
     """
     size = len(text) - 1
     cuts = list(protocol.windows(size, length))
@@ -83,12 +87,15 @@ def score(
         group = [c for c in cuts[:at_once] if c[1] - c[0] == stop - start]
         cuts = cuts[len(group) :]
         rows = np.stack([text[a : b + 1] for a, b, _ in group]).astype(np.int64)
-        nll = to_host(loss(cfg, params, rows[:, :-1], rows[:, 1:], be=be)[1]).astype(np.float64)
-        for (a, b, first), row in zip(group, nll, strict=True):
+        inputs, targets = rows[:, :-1], rows[:, 1:]
+        if not cfg.causal:
+            inputs, targets = masked_tokens(inputs, generator(0, "mask held out", length, start))
+        nll = to_host(loss(cfg, params, inputs, targets, be=be)[1]).astype(np.float64)
+        for (a, b, first), row, asked in zip(group, nll, targets >= 0, strict=True):
             new = slice(first - a, b - a)
-            total[new] += row[new]
-            count[new] += 1
-            means.append((row[new].mean(), b - first))
+            total[new] += row[new] * asked[new]
+            count[new] += asked[new]
+            means.append((row[new][asked[new]].mean(), asked[new].sum()))
             progress(b - first)
     mean = float(total.sum() / count.sum())
     loss_of, weight = np.array(means).T
@@ -115,7 +122,7 @@ def lengths(trained: int, longest: int) -> list[int]:
     return sorted(length for length in grid if length <= longest)
 
 
-def weights_of(run: Run) -> tuple[Config, Arrays, int]:
+def weights_of(run: Run) -> tuple[Any, Arrays, int]:
     """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none, Damaged for
     one that does not verify.
     """
@@ -123,12 +130,20 @@ def weights_of(run: Run) -> tuple[Config, Arrays, int]:
     if not steps:
         again = f"`{share.program()} train --resume {run.folder}`"
         raise Misuse(f"{run.folder} has no checkpoint yet; let {again} go on for a while")
-    cfg = config_of(run)
+    cfg = model_of(run)
     arrays, _ = run.checkpoint(steps[-1])
     return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, steps[-1]
 
 
 def config_of(run: Run) -> Config:
+    """As model_of, where it is one sequence's. Raises Misuse for an encoder and a decoder."""
+    cfg = model_of(run)
+    if isinstance(cfg, Pair):
+        raise Misuse(f"{run.folder} is of an encoder and a decoder, which this is not for")
+    return cfg
+
+
+def model_of(run: Run) -> Config | Pair:
     """What the run's record says of the model.
 
     Raises Misuse where it has an encoding of a file that nobody has named: a run imports none by itself.
@@ -138,7 +153,8 @@ def config_of(run: Run) -> Config:
             gone = "" if about["path"] in run.cycle else " (gone; the run keeps a copy)"
             said = f"{run.folder} was trained with '{name}' of {about['path']}{gone}"
             raise Misuse(f"{said}; say that the file may be imported: --pe {run.cycle}")
-    return Config.from_json(run.record["config"])
+    said = run.record["config"]
+    return Pair.from_json(said) if "encoder" in said else Config.from_json(said)
 
 
 def differing(run: Run) -> list[str]:
@@ -210,6 +226,8 @@ def evaluate(
     memory.
     """
     check_evaluation(cfg, params, text, longest)
+    if not cfg.causal and protocol.stride is not None:
+        raise Misuse("masked tokens are asked in windows side by side; leave the sliding window out")
     if be.attention is PLAIN.attention:
         check_attention(cfg, params["embed.weight"].dtype, longest, be.name)
     params = be.place(params)

@@ -2,6 +2,7 @@
 
     x = rows of embed.weight (+ embed hook)
     each layer:   x = x + attention(norm(x))  or  x + mix(norm(x));    x = x + feed-forward(norm(x))
+                  and between them, in a decoder behind an encoder, x = x + attention(norm(x), its output)
     logits = norm(x) head'
 
 A feed-forward may be experts that a router chooses from for each token (ops/experts.py), with one beside them
@@ -18,8 +19,10 @@ from typing import Any, NamedTuple
 from peref import hooks
 from peref.backends import Backend
 from peref.config import Config
+from peref.errors import Misuse
 from peref.ops.activation import gated, geglu, gelu, relu, relu2, swiglu, swiglu_clamped
 from peref.ops.cast import in_dtype
+from peref.ops.cross import Cross
 from peref.ops.experts import routed
 from peref.ops.gelu_exact import gelu_exact
 from peref.ops.kept import Kept
@@ -47,6 +50,13 @@ class Tables(NamedTuple):
     token: Callable | None  # the whole layer in one call (Backend.token)
 
 
+class Memory(NamedTuple):
+    """What a decoder attends to beside itself."""
+
+    x: Any  # the output of an encoder, [B,S,C]
+    seg: Any  # [B,S], 0 is padding
+
+
 @dataclass(frozen=True)
 class Pass:
     """What is the same for all layers of one forward pass."""
@@ -61,9 +71,13 @@ class Pass:
     places: list[At]  # and as each layer sees it
     tables: list[Tables]  # of each layer
     across: Arrays  # what layers hand on
+    memory: Memory | None = None
+    beside: Cross | None = None  # which of its tokens each of these sees
 
 
-def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = False) -> Pass:
+def start_pass(
+    be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = False, memory: Memory | None = None
+) -> Pass:
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
@@ -86,7 +100,14 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
             made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
     places = [seen[layer.sees] for layer in layers]
-    return Pass(be, cfg, params, weights, inside, at, there, places, found, {})
+    beside = None if memory is None else be.place(beside_of(at, memory.seg))
+    return Pass(be, cfg, params, weights, inside, at, there, places, found, {}, memory, beside)
+
+
+def beside_of(at: At, seg: Any) -> Cross:
+    """Which tokens of another sequence, segments [B,S], the queries at this place see."""
+    mine = None if at.seg is None else at.seg[:, at.S - at.T :]
+    return Cross.of(at.T, seg.shape[1], mine, seg, len(seg))
 
 
 def is_usual(cfg: Config) -> bool:
@@ -98,6 +119,7 @@ def is_usual(cfg: Config) -> bool:
         "qk_norm_over",
         "residual_factor",
         "unit_heads",
+        "cross",
     )
     return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)
 
@@ -147,6 +169,10 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     h = entering(this, w, "norm1", x)  # [B,T,C]
     y, new = sublayer(this, layer, h, old)  # [B,T,C]
     total = add(x, leaving(this, w, "after1", y))  # [B,T,C]
+    if this.cfg.cross:
+        h = entering(this, w, "norm_cross", total)  # [B,T,C]
+        y, new = cross_attention(this, layer, h, old, new)  # [B,T,C]
+        total = add(total, leaving(this, w, "after_cross", y))  # [B,T,C]
     if this.cfg.activation == "none":
         return total, new
     if this.cfg.residual != "shared":
@@ -165,6 +191,22 @@ def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[
     q, k, v = projected(this, layer, x)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
     o, new = hooks.attend_heads(be, pe, p, q, k, v, x, at, old, made=made, **how)  # [B,H,T,D]
     return linear(this, this.weights[layer], "o", merge_heads(o)), new and last_keys(new, at)  # [B,T,C]
+
+
+def cross_attention(
+    this: Pass, layer: int, x: Any, old: Arrays | None, new: Arrays | None
+) -> tuple[Any, Arrays | None]:
+    """Attention of normed x [B,T,C] to the memory, whose keys and values the layer's cache keeps."""
+    be, cfg, w, heads = this.be, this.cfg, this.weights[layer], lambda a, n: split_heads(a, heads=n)
+    if this.memory is None:
+        raise Misuse("this decoder attends to the output of an encoder; give its memory (encoder_decoder.py)")
+    q = heads(linear(this, w, "cross.q", x), cfg.H)  # [B,H,T,D]
+    kept = (old or {}).get("cross")
+    k, v = kept or (heads(linear(this, w, f"cross.{role}", this.memory.x), cfg.G) for role in "kv")
+    scale = hooks.softmax_scale(cfg.encoding(layer), cfg.D)
+    o = be.attention(q, k, v, at=this.beside, scale=scale)  # [B,H,T,D]
+    new = None if old is None else {**(new or {}), "cross": (k, v)}
+    return linear(this, w, "cross.o", merge_heads(o)), new  # [B,T,C]
 
 
 def settings_of_heads(this: Pass, number: int) -> dict[str, Any]:
@@ -260,10 +302,15 @@ def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]
     return y, last_keys({"k": k, "v": v, "state": {}}, this.places[layer])
 
 
+def last_norm(this: Pass, x: Any) -> Any:
+    """The norm of what leaves the last layer, x [B,T,C]."""
+    return norm(this, this.params, "norm", x)
+
+
 def head(this: Pass, x: Any) -> Any:
     """Logits of what leaves the last layer, x [B,T,C]."""
     cfg, p = this.cfg, this.params
-    x = norm(this, p, "norm", x)  # [B,T,C]
+    x = last_norm(this, x)  # [B,T,C]
     x = this.be.linear(x, p["embed.weight" if cfg.tied else "head.weight"], p.get("head.bias"))  # [B,T,V]
     x = times(x, cfg.logit_factor)
     if cfg.logit_softcap is None:

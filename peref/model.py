@@ -5,6 +5,7 @@ The same text (layers.py) trains, with parameters on a tape, evaluates and decod
 decode knows of a cache.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from peref.backends import Backend
 from peref.cache import Cache, cache
 from peref.config import Config
 from peref.errors import Misuse
-from peref.layers import Pass, block, embed, head, start_pass
+from peref.layers import Memory, Pass, block, embed, head, start_pass
 from peref.ops.place import At
 from peref.parameters import check, init, of_encoding, step_sizes
 from peref.tape import Var
@@ -60,20 +61,33 @@ def check_targets(cfg: Config, tokens: Any, targets: Any) -> None:
         )
 
 
-def pass_over(cfg: Config, params: Arrays, tokens: Any, at: At, be: Backend) -> Pass:
+def pass_over(
+    cfg: Config, params: Arrays, tokens: Any, at: At, be: Backend, memory: Memory | None = None
+) -> Pass:
     """A pass over tokens [B,T] at this place."""
     cfg.check_place(at, params["embed.weight"].dtype)
     alone = tokens.shape == (1, 1) and Var not in set(map(type, params.values()))
-    return start_pass(be, cfg, params, at, alone)
+    return start_pass(be, cfg, params, at, alone, memory)
 
 
-def forward(cfg: Config, params: Arrays, tokens: Any, *, be: Backend = PLAIN, **place: Any) -> Any:
-    """As logits, of tokens that were checked."""
-    this = pass_over(cfg, params, tokens, cfg.place(*tokens.shape, **place), be)
+def forward(
+    cfg: Config,
+    params: Arrays,
+    tokens: Any,
+    *,
+    be: Backend = PLAIN,
+    memory: Memory | None = None,
+    end: Callable | None = None,
+    **place: Any,
+) -> Any:
+    """As logits, of tokens that were checked. end(pass, x [B,T,C]) may make something else of what
+    leaves the last layer.
+    """
+    this = pass_over(cfg, params, tokens, cfg.place(*tokens.shape, **place), be, memory)
     x = embed(this, tokens)  # [B,T,C]
     for layer in range(cfg.layers):
         x, _ = block(this, layer, x, None)  # [B,T,C]
-    return head(this, x)  # [B,T,V]
+    return (end or head)(this, x)  # [B,T,V]
 
 
 def logits(cfg: Config, params: Arrays, tokens: Any, *, be: Backend = PLAIN, **place: Any) -> Any:
@@ -107,16 +121,17 @@ def decode(
     be: Backend = PLAIN,
     positions: Any = None,
     seg: Any = None,
+    memory: Memory | None = None,
 ) -> tuple[Any, Cache]:
     """Logits [B,T,V] of the next `tokens` [B,T] after those in `cache`, and the cache after them.
 
     positions [T], [B,T] or, of the axes that the encodings tell apart, [A,B,T] (ops/place.py) go on from the
     last unless said; seg [B,T] says which document each token belongs to, 0 is padding. For a causal model
-    any split of the tokens over calls gives the rows of one call. Raises Misuse for tokens outside the
-    vocabulary.
+    any split of the tokens over calls gives the rows of one call. `memory` is what a decoder behind an
+    encoder attends to, the same in every call. Raises Misuse for tokens outside the vocabulary.
     """
     host = check_tokens(cfg, tokens)
-    this = pass_over(cfg, params, host, cache.at(cfg, host, positions, seg), be)
+    this = pass_over(cfg, params, host, cache.at(cfg, host, positions, seg), be, memory)
     x = embed(this, tokens)  # [B,T,C]
     layers: list[Any] = []
     for layer, old in enumerate(cache.layers):

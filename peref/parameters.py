@@ -10,6 +10,9 @@ Names on disk, with <l> the number of the layer, from 0:
                       <l>.experts.down.weight [E,C,F]   <l>.shared.gate.weight ... as without experts
     <l>.receptance.weight [C,C]   <l>.mix.receptance  <l>.mix.up [C]   of channel_mix, beside up and down
     <l>.after1.weight  <l>.after2.weight [C]   norms behind a sublayer   embed_norm.weight [C]
+    <l>.cross.q.weight ... <l>.cross.o.weight  <l>.norm_cross.weight   as those above, of attention to another
+                      sequence;  of an encoder and a decoder (pair.py) all but embed.weight, which is of both,
+                      begin with "encoder." and "decoder."
     <l>.sinks  <l>.temperature [H]   of layers with these settings
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
                       an embed's;  where several stand in one layer <name> is <encoding>.<name>
@@ -21,6 +24,7 @@ and a .bias beside each where Config has biases. Not here: what they are used fo
 import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,7 @@ from peref.errors import Misuse
 from peref.hooks import query_size, rate_factors
 from peref.member import Layer
 from peref.ops.linear import initial
+from peref.pair import Pair
 from peref.rng import Blank, generator
 from peref.xp import Arrays
 
@@ -40,7 +45,7 @@ def where_on_disk(cfg: Config, layer: int, name: str) -> str:
     return f"pe.{layer % len(cfg.pe)}.{name}" if shared else f"{layer}.pe.{name}"
 
 
-def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
+def init(cfg: Config | Pair, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     """New parameters, in the order of the layers; a pure function of (cfg, seed).
 
     Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the
@@ -53,8 +58,16 @@ def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     }
 
 
-def drawn(cfg: Config, stream: Callable) -> Arrays:
+def drawn(cfg: Config | Pair, stream: Callable) -> Arrays:
     """The parameters as float64; `stream` gives the random numbers of a (purpose, layer)."""
+    if isinstance(cfg, Pair):
+        found = drawn(cfg.decoder, stream)
+        of_encoder = lambda purpose, *more: stream(f"encoder {purpose}", *more)
+        shared = {"embed.weight": found.pop("embed.weight")}
+        encoder = drawn(replace(cfg.encoder, tied=True, head_bias=False), of_encoder)
+        del encoder["embed.weight"]
+        parts = {"encoder": encoder, "decoder": found}
+        return shared | {f"{part}.{name}": a for part, p in parts.items() for name, a in p.items()}
     p: Arrays = {"embed.weight": initial(stream("embed"), cfg.V, cfg.C)}
     p |= init_norm(cfg, "embed_norm") if cfg.embed_norm else {}
     for layer in range(cfg.layers):
@@ -65,19 +78,28 @@ def drawn(cfg: Config, stream: Callable) -> Arrays:
     return p | ({"head.bias": np.zeros(cfg.V)} if cfg.head_bias else {})
 
 
-def step_sizes(cfg: Config) -> dict[str, float]:
+def half_of(params: Mapping[str, Any], part: str) -> Arrays:
+    """The parameters of the "encoder" or the "decoder" of a pair, under their names in a model."""
+    own = {name.removeprefix(f"{part}."): a for name, a in params.items() if name.startswith(f"{part}.")}
+    return {"embed.weight": params["embed.weight"]} | own
+
+
+def step_sizes(cfg: Config | Pair) -> dict[str, float]:
     """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number
     by about the rate, whatever it means.
 
     W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its
     softmax scale. An encoding says of its own (Encoding.steps).
     """
+    if isinstance(cfg, Pair):
+        parts = {"encoder": cfg.encoder, "decoder": cfg.decoder}
+        return {f"{part}.{name}": n for part, one in parts.items() for name, n in step_sizes(one).items()}
     found: dict[str, float] = {}
     for layer in range(cfg.layers):
         encoding = cfg.encoding(layer)
         size = query_size(encoding, cfg.D)
-        if not encoding.mix and size != 1:
-            found |= {f"{layer}.q.weight": size, f"{layer}.q.bias": size}
+        for of in [*([] if encoding.mix else [""]), *(["cross."] if cfg.cross else [])] if size != 1 else ():
+            found |= {f"{layer}.{of}q.weight": size, f"{layer}.{of}q.bias": size}
         found |= {
             where_on_disk(cfg, layer, name): size for name, size in rate_factors(encoding, cfg.D).items()
         }
@@ -95,8 +117,9 @@ def norms_of(cfg: Config) -> list[str]:
     """The norms of the stream that a layer has."""
     sublayers = "1" if cfg.activation == "none" else "12"
     before = "1" if cfg.residual == "shared" else sublayers
-    return [f"norm{n}" for n in before if cfg.norm_place != "after"] + [
-        f"after{n}" for n in sublayers if cfg.norm_place != "before"
+    more = ["_cross"] if cfg.cross else []
+    return [f"norm{n}" for n in [*before, *more] if cfg.norm_place != "after"] + [
+        f"after{n}" for n in [*sublayers, *more] if cfg.norm_place != "before"
     ]
 
 
@@ -120,11 +143,12 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
 
     C, F, D, H, G = cfg.C, cfg.layer(layer).F, cfg.D, cfg.H, cfg.G
     out = (2 * cfg.layers) ** -0.5
+    for of in [*([] if encoding.mix else [""]), *(["cross."] if cfg.cross else [])]:
+        linear(f"{of}q", H * D, C, cfg.qkv_bias, query_size(encoding, D))
+        linear(f"{of}k", G * D, C, cfg.qkv_bias)
+        linear(f"{of}v", G * D, C, cfg.qkv_bias)
+        linear(f"{of}o", C, H * D, cfg.o_bias, out)
     if not encoding.mix:
-        linear("q", H * D, C, cfg.qkv_bias, query_size(encoding, D))
-        linear("k", G * D, C, cfg.qkv_bias)
-        linear("v", G * D, C, cfg.qkv_bias)
-        linear("o", C, H * D, cfg.o_bias, out)
         p |= {f"{layer}.{name}": a for name, a in learned_settings(cfg.layer(layer), H, cfg.L).items()}
         if cfg.qk_norm:
             wide = cfg.qk_norm_over == "width"
@@ -189,7 +213,7 @@ def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
     return by_layer(cfg, params)[1][layer]
 
 
-def check(cfg: Config, params: Mapping[str, Any]) -> None:
+def check(cfg: Config | Pair, params: Mapping[str, Any]) -> None:
     """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing,
     unknown or of another shape.
     """

@@ -79,6 +79,11 @@ class Run:
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
 
     @property
+    def task(self) -> str | None:
+        """The name of the task that it is trained on; None where that is text."""
+        return self.record.get("task", {}).get("name")
+
+    @property
     def own(self) -> dict[str, dict[str, str]]:
         """Its encodings that are not built in: name -> {"path", "package", "sha256"} of what it began
         with.
@@ -295,9 +300,11 @@ def open_run(folder: str | Path) -> Run:
     return run
 
 
-def newest(root: str | Path, *, having_checkpoint: bool = True, unfinished: bool = False) -> Run:
+def newest(
+    root: str | Path, *, having_checkpoint: bool = True, unfinished: bool = False, task: str | None = None
+) -> Run:
     """The run in `root` that was created last, of those with a checkpoint and, if asked, of those that are
-    not finished.
+    not finished or were trained on a task.
 
     Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was
     altered.
@@ -305,9 +312,11 @@ def newest(root: str | Path, *, having_checkpoint: bool = True, unfinished: bool
     folders = [Path(root, name) for name in store.names_in(Path(root))]
     found = [Run(folder) for folder in folders if store.is_file(folder / "run.json")]
     for run in sorted(found, key=_created, reverse=True):
-        if (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished):
+        fits = (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished)
+        if fits and (task is None or run.task == task):
             return open_run(run.folder)
     kind = f"{'unfinished ' * unfinished}run{' with a checkpoint' * having_checkpoint}"
+    kind += f" of the task {task}" if task else ""
     raise Misuse(f"{root}: no {kind} in this folder; `{share.program()} train` makes one")
 
 

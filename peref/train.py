@@ -16,37 +16,72 @@ from peref import runs
 from peref.backends import Backend, resolved
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
+from peref.encoder_decoder import predicted
 from peref.encodings import origin
 from peref.environment import differences, environment
 from peref.errors import Damaged, Diverged, Misuse, counted
-from peref.evaluate import config_of, differing, score
+from peref.evaluate import differing, model_of, score
+from peref.exact_match import exact_match
+from peref.masking import VOCABULARY, masked_tokens
 from peref.memory import check_training
-from peref.model import check_targets, check_tokens, forward, logits
+from peref.model import check_targets, check_tokens
 from peref.optim import read_status
+from peref.pair import Pair
 from peref.parameters import check, init, step_sizes
 from peref.recipe import Recipe
+from peref.rng import generator
 from peref.tape import Tape
+from peref.tasks import Exercise
 from peref.xp import Arrays, fetch, library, namespace, to_host
 
+TESTED = 100  # held-out sources in a validation of a task
 
-def check_recipe(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> None:
-    """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding
-    or the text does not reach, and what does not fit into the memory that `backend`, a name, computes in.
+
+def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, backend: str) -> None:
+    """Raises Misuse for what cannot be trained: a length that the encoding or the text does not reach, a
+    decoder without its encoder, and what does not fit into the memory that `backend`, a name, computes in.
     """
-    if not cfg.causal:
-        raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
+    if isinstance(cfg, Config) and cfg.cross:
+        raise Misuse("cross is True, but there is no encoder; train a pair on a task")
+    if isinstance(cfg, Config) and not cfg.causal and cfg.V != VOCABULARY:
+        raise Misuse(f"V is {cfg.V}; masked tokens of text are bytes, and want {VOCABULARY}")
     end, name = cfg.ends(recipe.dtype)
     if end < cfg.L:
         what = f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}"
         raise Misuse(f"{what}; ask for at most {end}")
-    check_length(corpus, cfg.L)
+    if isinstance(corpus, Corpus):
+        check_length(corpus, cfg.L)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
-        check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, meant)
+        for one in (cfg.encoder, cfg.decoder) if isinstance(cfg, Pair) else (cfg,):
+            check_training(one, recipe.dtype, recipe.batch, recipe.accumulate, meant)
+
+
+def lesson(
+    cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int
+) -> tuple[Any, Any]:
+    """Inputs and targets of a micro-batch: the samples of a task for a pair, else windows of text, with the
+    token that follows each, or where a model reads both ways with masks. A pure function of its arguments.
+    """
+    if isinstance(corpus, Exercise):
+        number = (step - 1) * recipe.accumulate + part
+        drawn = corpus.drawn_batch(recipe.seed, number, recipe.batch)
+        return drawn[:-1], drawn.targets
+    how = {"batch": recipe.batch, "length": cfg.L, "part": part}
+    inputs, targets = batch(corpus.train, recipe.seed, step, **how)
+    if isinstance(cfg, Config) and not cfg.causal:
+        return masked_tokens(inputs, generator(recipe.seed, "mask", step, part))
+    return inputs, targets
 
 
 def create_run(
-    root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]
+    root: Any,
+    cfg: Config | Pair,
+    recipe: Recipe,
+    corpus: Corpus | Exercise,
+    data: str,
+    be: Backend,
+    argv: list[str],
 ) -> runs.Run:
     """A new run folder, once everything that can be refused has been. `data` is the name or path that
     `corpus` came from.
@@ -54,32 +89,41 @@ def create_run(
     check_recipe(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
         p = be.place(init(cfg, recipe.seed, recipe.dtype))
-        trial = logits(cfg, p, np.zeros((1, min(cfg.L, 2)), int), be=be)
+        some = np.zeros((1, min(cfg.L, 2)), int)
+        trial = predicted(cfg, p, (some, some + 1, some) if isinstance(cfg, Pair) else some, be=be)
     if not np.isfinite(to_host(trial)).all():
         what = "the logits of the new model are not finite"
-        raise Misuse(f"{what}; check the options of {cfg.pe} and eps {cfg.eps}")
-    sizes = {"train": len(corpus.train), "valid": len(corpus.valid)}
+        raise Misuse(f"{what}; check the options of {cfg.pe} and the norms' eps")
+    about: dict[str, Any] = {"longest": corpus.longest} if isinstance(corpus, Exercise) else {}
+    if isinstance(corpus, Corpus):
+        about = {"train": len(corpus.train), "valid": len(corpus.valid)}
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(recipe),
         "steps": recipe.steps,
-        "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, **sizes},
+        "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, **about},
         "environment": environment(be),
         "argv": argv,
     }
+    if isinstance(corpus, Exercise):
+        record["task"] = {"name": corpus.name, "version": corpus.task.version}
     own = {name: found for name in cfg.encodings if (found := origin(name))}
     if own:
         record["encodings"] = {name: found.about for name, found in own.items()}
-    named = ["-".join(name for name, _ in cfg.pe), f"L{cfg.L}", f"s{recipe.seed}"]
+    length = f"{corpus.name}{corpus.longest}" if isinstance(corpus, Exercise) else f"L{cfg.L}"
+    named = ["-".join(name for name, _ in cfg.pe), length, f"s{recipe.seed}"]
     return runs.create(root, named, record, {name: found.source for name, found in own.items()})
 
 
-def stepped(be: Backend, cfg: Config, rule: dict[str, float], *given: Any) -> Any:
+def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any) -> Any:
     """one_step of the same arguments, by Backend.step. Raises Misuse for tokens that cfg has not: the step
     itself does not ask.
     """
     _, _, _, batches, *_ = given
     for inputs, targets in batches:
+        if isinstance(cfg, Pair):
+            check_targets(cfg.decoder, inputs[-1], targets)
+            continue
         check_tokens(cfg, inputs)
         check_targets(cfg, inputs, targets)
     return be.step(one_step, be, cfg, rule, *given)
@@ -87,7 +131,7 @@ def stepped(be: Backend, cfg: Config, rule: dict[str, float], *given: Any) -> An
 
 def one_step(
     be: Backend,
-    cfg: Config,
+    cfg: Config | Pair,
     rule: dict[str, float],
     p: Arrays,
     m: Arrays,
@@ -108,7 +152,7 @@ def one_step(
     for inputs, targets in batches:
         tape = Tape()
         leaves = tape.watch(computed)
-        y, each = be.cross_entropy(forward(cfg, leaves, inputs, be=be), be.place(targets))
+        y, each = be.cross_entropy(predicted(cfg, leaves, inputs, be=be), be.place(targets))
         xp = namespace(y.value)
         found = tape.gradients(y, xp.ones_like(y.value))
         new = {name: found[leaf] for name, leaf in leaves.items()}
@@ -126,7 +170,7 @@ def one_step(
 
 
 def begin(
-    run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
+    run: runs.Run, cfg: Config | Pair, recipe: Recipe, say: Callable[[str], None]
 ) -> tuple[int, Arrays, Arrays, Arrays]:
     """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
 
@@ -153,12 +197,16 @@ def begin(
 
 
 def check_run(
-    run: runs.Run, record: dict[str, Any], corpus: Corpus, be: Backend, say: Callable[[str], None]
-) -> tuple[Config, Recipe]:
+    run: runs.Run,
+    record: dict[str, Any],
+    corpus: Corpus | Exercise,
+    be: Backend,
+    say: Callable[[str], None],
+) -> tuple[Config | Pair, Recipe]:
     """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is
     told of what differs from when it began, and of a peak rate that is never reached.
     """
-    cfg, recipe = config_of(run), Recipe.from_json(record["recipe"])
+    cfg, recipe = model_of(run), Recipe.from_json(record["recipe"])
     for words in differing(run):
         raise Misuse(f"{words}; a run goes on with what it began with")
     text = record["data"]["sha256"]
@@ -173,22 +221,35 @@ def check_run(
 
 
 def validated(
-    run: runs.Run, cfg: Config, p: Arrays, text: np.ndarray, be: Backend, step: int, saved: int
+    run: runs.Run,
+    cfg: Config | Pair,
+    p: Arrays,
+    corpus: Corpus | Exercise,
+    most: int,
+    be: Backend,
+    step: int,
+    saved: int,
 ) -> dict[str, float]:
-    """The validation loss of the weights p after `step`. Raises Diverged for one that is not finite;
+    """The validation loss of the weights p after `step`, over at most so many bytes of text; of a task also
+    the share of answers that are exactly right. Raises Diverged for one that is not finite;
     `saved` is the last step on disk.
     """
     with np.errstate(all="ignore"):
-        row, _, _ = score(cfg, p, text, cfg.L, be=be)
+        if isinstance(cfg, Pair):
+            assert isinstance(corpus, Exercise)
+            row = exact_match(cfg, p, corpus, TESTED, be=be)
+        else:
+            assert isinstance(corpus, Corpus)
+            row, _, _ = score(cfg, p, corpus.valid[: most + 1], cfg.L, be=be)
     if not math.isfinite(row["loss"]):
         last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
         raise Diverged(f"step {step}: the validation loss is {row['loss']}; {last}; try a lower --rate")
-    return {"loss": row["loss"], "bpb": row["bpb"]}
+    return {key: row[key] for key in ("loss", "bpb", "exact") if key in row}
 
 
 def train(
     run: runs.Run,
-    corpus: Corpus,
+    corpus: Corpus | Exercise,
     be: Backend,
     *,
     say: Callable[[str], None] = lambda text: None,
@@ -216,13 +277,11 @@ def train(
 
         def launch(step: int) -> Callable[[], np.ndarray]:
             """Begin a step; calling the result waits for its status."""
-            sizes = {"batch": recipe.batch, "length": cfg.L}
-            parts = range(recipe.accumulate)
-            batches = [batch(corpus.train, recipe.seed, step, **sizes, part=part) for part in parts]
+            batches = [lesson(cfg, recipe, corpus, step, part) for part in range(recipe.accumulate)]
             with np.errstate(all="ignore"):  # what is not finite is found and named by the status
                 return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), status))
 
-        text, tokens = corpus.valid[: recipe.valid_bytes + 1], recipe.batch * recipe.accumulate * cfg.L
+        tokens, most = recipe.batch * recipe.accumulate * cfg.L, recipe.valid_bytes
         valid, spent, saved, stop = None, 0.0, done, False
         device, ahead = library(status) == "cupy", None
         for step in range(done + 1, recipe.steps + 1):
@@ -245,7 +304,7 @@ def train(
             rate = float(recipe.numbers(step)[0])
             line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
             if validates:
-                valid = line["valid"] = validated(run, cfg, p, text, be, step, saved)
+                valid = line["valid"] = validated(run, cfg, p, corpus, most, be, step, saved)
             run.append_metrics(line)
             speed = (step - done) * tokens / spent
             stop = stop or stopping()

@@ -23,6 +23,7 @@ from peref.laws.gradient import (
     title,
     unchanged,
 )
+from peref.ops.cross import Cross
 from peref.ops.place import At
 from peref.xp import library
 
@@ -89,7 +90,9 @@ def op_contract(op, arrays, settings=None, *, host=(), wide=(), seed=0):
         same([again[0], *backward(name, op, again[2], dy, wants)], [y, *got], 0, f"{name} called again")
 
         with fake_cupy.installed() as cp:
-            send = lambda x: x.moved(cp.asarray) if isinstance(x, At) else each_array(to_device(cp), x)
+            send = lambda x: (
+                x.moved(cp.asarray) if isinstance(x, (At, Cross)) else each_array(to_device(cp), x)
+            )
             back = lambda x: each_array(cp.asarray, x)
             try:
                 moved = {k: v if k in host else send(v) for k, v in keywords.items()}

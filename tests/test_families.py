@@ -18,7 +18,7 @@ from peref.cli.signals import Signals
 from peref.config import Config, shaped
 from peref.errors import Misuse
 from peref.member import settings_of
-from peref.porting import config_of, load, names_of, unload
+from peref.porting import config_of, load, names_of, pair_of, unload
 from peref.porting.families import FAMILIES, NOT_HERE
 from peref.settings import choose, model_fields
 
@@ -209,9 +209,53 @@ def test_tensors_there_and_back(kind):
     same(load(unload(params, cfg, names, prefix=""), cfg, names), params, 0)
 
 
+T5 = {"model_type": "t5", "vocab_size": 31, "d_model": 24, "d_kv": 4, "d_ff": 40, "num_heads": 6}
+T5 |= {"num_layers": 2, "is_encoder_decoder": True, "relative_attention_max_distance": 64}
+T5_1_1 = T5 | {"num_decoder_layers": 3, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+
+
+def test_an_encoder_and_a_decoder():
+    """T5: relu and a tied head whose input is scaled; 1.1: a gate and a head of its own; tensors of both."""
+    first, second = pair_of(T5), pair_of(T5_1_1)
+    said = lambda cfg: (cfg.activation, cfg.tied, cfg.logit_factor, cfg.D, cfg.eps, cfg.norm)
+    assert said(first.decoder) == ("relu", True, 24**-0.5, 4, 1e-6, "rms")
+    assert said(second.decoder) == ("geglu", False, 1.0, 4, 1e-6, "rms")
+    assert [cfg.layers for cfg in (first.encoder, first.decoder, second.decoder)] == [2, 2, 3]
+    assert dict(first.encoder.pe[0][1]) == {"buckets": 32, "max_distance": 64, "divided": "not"}
+    assert pair_of(T5 | {"scale_decoder_outputs": False}).decoder.logit_factor == 1
+    for pair in (first, second):
+        p = model.init(pair, 1)
+        theirs = unload(p, pair)
+        assert "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in theirs
+        assert ("lm_head.weight" in theirs) == (pair is second)
+        copies = {f"{part}.embed_tokens.weight": theirs["shared.weight"] for part in ("encoder", "decoder")}
+        same(load(theirs | copies, pair, "t5"), p, 0)
+    with pytest.raises(Misuse, match=r"encoder\.embed_tokens\.weight is not shared\.weight"):
+        load(theirs | {"encoder.embed_tokens.weight": 2 * theirs["shared.weight"]}, pair)
+    with pytest.raises(Misuse, match="a t5 is an encoder and a decoder; read it with porting"):
+        config_of(T5)
+    with pytest.raises(Misuse, match="a gpt2 is one model; read it with porting"):
+        pair_of(GPT | {"model_type": "gpt2"})
+    with pytest.raises(Misuse, match="the names of llama mean one model"):
+        load(theirs, pair, "llama")
+
+
+def test_show_config_of_an_encoder_and_a_decoder(tmp_path, capsys):
+    """One line that trains such a pair, which reads back as what the file says."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(T5_1_1))
+    assert run(["show", "--config", str(path), "--json"], Signals()) == 0
+    line = shlex.split(json.loads(capsys.readouterr().out)["config"]["train"])
+    said = " ".join(line[line.index("--encoder") :])
+    assert said.startswith("--encoder t5 --set encoder.max_distance=64 --pe t5 --set max_distance=64")
+    assert {"activation=geglu", "tied=False", "eps=1e-06"} < {*line}
+    assert run(["show", "--config", str(path), "--config", str(path)], Signals()) == 2
+    assert "is of an encoder and a decoder" in capsys.readouterr().err
+
+
 def test_every_family_is_here():
     """Or in test_porting.py."""
-    assert READ.keys() | {"llama", "mistral", "qwen2", "qwen3", "gpt2"} == FAMILIES.keys()
+    assert READ.keys() | {"llama", "mistral", "qwen2", "qwen3", "gpt2", "t5"} == FAMILIES.keys()
     assert not FAMILIES.keys() & NOT_HERE.keys()
 
 

@@ -704,7 +704,8 @@ def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
 @pytest.mark.parametrize(
     ("cfg", "word"),
     [
-        (lambda: tiny(causal=False), "next-token training needs a causal model"),
+        (lambda: tiny(cross=True), "cross is True, but there is no encoder"),
+        (lambda: tiny(causal=False, V=300), "V is 300; masked tokens of text are bytes"),
         (lambda: tiny(L=1000), "too small for length 1000"),
         (lambda: Config(pe=(("rope", {"base": -1.0}),), L=8, C=16, layers=1, H=2), "base is -1.0"),
         (lambda: Config(pe=(("t5", {"max_distance": 3}),), L=8, C=16, layers=1, H=2), "max_distance=3"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import sys
@@ -16,17 +17,19 @@ import numpy as np
 
 from peref import store
 from peref.cli import completion, options, text
-from peref.cli.found import backend_of, find_trained, reach, run_text
+from peref.cli.found import TrainedPair, backend_of, find_pair, find_trained, reach, run_text
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
 from peref.errors import Misuse, counted
 from peref.evaluate import Protocol, check_evaluation, differing, evaluate, lengths, stored, under
+from peref.exact_match import exact_match
+from peref.masking import CHOSEN
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
 
-BYTES = 131072
+BYTES, SAMPLES = 131072, 400
 
 
 @click.command("eval", cls=options.Command)
@@ -40,21 +43,27 @@ BYTES = 131072
 @click.option(
     "--protocol",
     type=click.Choice(["non-overlapping", "sliding"]),
-    default="non-overlapping",
-    help="How the text is cut into windows.",
+    help="How the text is cut into windows.  [default: non-overlapping]",
 )
 @click.option(
     "--stride", type=int, help="Tokens by which a sliding window moves.  [default: half the training length]"
 )
-@click.option("--bytes", "count", type=int, default=BYTES, help="Bytes of held-out text to read.")
+@click.option("--bytes", "count", type=int, help=f"Bytes of held-out text to read.  [default: {BYTES}]")
+@options.task_option("Evaluate the newest run of this task.")
+@options.size_option("--samples", f"Held-out sources of a task, at each length.  [default: {SAMPLES}]")
 @options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
 @options.of_a_run
 @options.together
 def command(given: SimpleNamespace) -> None:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a
-    stated protocol.
+    stated protocol; of a task, how many answers are exactly right.
     """
     out = sys.stderr if given.as_json else sys.stdout
+    if pair := find_pair(given):
+        return of_task(pair, given, out)
+    if given.samples is not None:
+        raise Misuse("--samples is for a run that was trained on a task; leave it out")
+    given.count = BYTES if given.count is None else given.count
     found = find_trained(given.run, given.runs, given.pe)
     trained, record = found.cfg, found.run.record
     cfg = under(trained, given.pe, given.settings)
@@ -64,7 +73,7 @@ def command(given: SimpleNamespace) -> None:
         raise Misuse(f"--len is {longest}; expected at least 1")
     if count < longest:
         raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
-    rule = rule_of(given.protocol, given.stride, trained.L, longest)
+    rule = rule_of(given.protocol or "non-overlapping", given.stride, trained.L, longest)
     corpus = corpus_of(found.run, given.data)
     same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
@@ -86,7 +95,8 @@ def command(given: SimpleNamespace) -> None:
         say("NOTE", words)
     other = "" if same else "; NOT the text of the run"
     say("data", f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out{other}")
-    say("protocol", str(rule))
+    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the bytes are asked"
+    say("protocol", f"{rule}{masked}")
     say("backend", text.chosen(be.name, given.backend))
     rows = []
     whole = len(grid) * (part.size - 1)
@@ -99,9 +109,46 @@ def command(given: SimpleNamespace) -> None:
         stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=trained_on, be=be)
     )
     store.write_text(path, store.canonical(result) + "\n")
-    lengthwise, placewise = by_length(result["rows"], trained.L), by_place(result["by_position"])
+    byte = "byte" if cfg.causal else "masked byte"
+    lengthwise, placewise = by_length(result["rows"], trained.L, byte), by_place(result["by_position"], byte)
     said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
     said.append(text.labelled("stored", str(path)))
+    text.emit(given.as_json, {"run": str(found.run.folder), "file": str(path), **result}, said)
+
+
+def of_task(found: TrainedPair, given: SimpleNamespace, out: Any) -> None:
+    """The table of a task: answers that are exactly right, by the length of their sources."""
+    trained, count = found.exercise.longest, SAMPLES if given.samples is None else given.samples
+    end, _ = found.pair.ends(dtype := found.params["embed.weight"].dtype)
+    longest = int(min(2 * trained, end - 1)) if given.longest is None else given.longest
+    if not 1 <= longest < end:
+        most = "" if end == math.inf else f" and at most {end - 1}"
+        raise Misuse(f"--len is {longest}; expected at least 1{most}")
+    say = lambda name, what: print(text.labelled(name, what), file=out, flush=True)
+    be = backend_of(given, dtype, partial(say, "note"))
+    say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {found.run.record['steps']:,}")
+    say("encoder", text.cycle(found.pair.encoder.pe))
+    say("decoder", text.cycle(found.pair.decoder.pe))
+    say("task", f"{found.exercise.name}: {found.exercise.task.words}; {count:,} held-out sources a length")
+    say("backend", text.chosen(be.name, given.backend))
+    params, rows = be.place(found.params), []
+    with np.errstate(all="ignore"):
+        for length in lengths(trained, longest):
+            rows.append(
+                exact_match(found.pair, params, replace(found.exercise, longest=length), count, be=be)
+            )
+    path = found.run.folder / "eval" / f"{found.exercise.name}-{longest}-{count}.json"
+    result = {"task": found.exercise.name, "step": found.step, "L": trained, "rows": text.finite(rows)}
+    store.write_text(path, store.canonical(result) + "\n")
+    head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
+    cells = [
+        [
+            *(f"{row['length']:,}", f"{row['exact']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"),
+            *(f"{row['tokens_right']:.4f}", f"{row['loss']:.4f}", f"{row['bpb']:.4f}"),
+        ]
+        for row in rows
+    ]
+    said = ["", text.table(head, cells), "", text.labelled("stored", str(path))]
     text.emit(given.as_json, {"run": str(found.run.folder), "file": str(path), **result}, said)
 
 
@@ -178,18 +225,25 @@ def legible(word: str) -> str:
     return word if plain else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
 
 
-def by_length(rows: list[dict[str, Any]], trained: int) -> str:
+def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte") -> str:
     """The table of lengths."""
-    head = ["length", "loss", "perplexity", "bits/byte", "std. error (bits/byte)", f"ratio to {trained:,}"]
+    head = [
+        "length",
+        "loss",
+        "perplexity",
+        f"bits/{byte}",
+        f"std. error (bits/{byte})",
+        f"ratio to {trained:,}",
+    ]
     keys = {"loss": 4, "ppl": 3, "bpb": 4, "stderr": 4, "ratio": 4}
     cells = [[f"{row['length']:,}", *(text.number(row[key], keys[key]) for key in keys)] for row in rows]
     return text.table(head, cells)
 
 
-def by_place(buckets: list[dict[str, Any]]) -> str:
+def by_place(buckets: list[dict[str, Any]], byte: str = "byte") -> str:
     """The table of positions."""
     lines = []
     for b in buckets:
         where = f"{b['from']:,}" if b["from"] == b["to"] else f"{b['from']:,} to {b['to']:,}"
         lines.append([where, text.number(b["loss"], 4), text.number(b["bpb"], 4), f"{b['tokens']:,}"])
-    return text.table(["position", "loss", "bits/byte", "bytes"], lines)
+    return text.table(["position", "loss", f"bits/{byte}", f"{byte}s"], lines)

@@ -11,10 +11,28 @@ from peref.backends import get as get_backend
 from peref.cli.completion import RUNS
 from peref.config import Config
 from peref.errors import Misuse
-from peref.evaluate import weights_of
+from peref.evaluate import config_of, weights_of
+from peref.pair import Pair
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
+from peref.tasks import Exercise
 from peref.xp import Arrays
+
+OF_TEXT = {"protocol": "--protocol", "stride": "--stride", "count": "--bytes", "data": "--data"}
+OF_TEXT |= {"tokens": "--tokens", "temperature": "--temperature", "top_k": "--top-k", "seed": "--seed"}
+OF_TEXT |= {"pe": "--pe", "settings": "--set"}
+
+
+@dataclass(frozen=True)
+class TrainedPair:
+    """As Trained, of an encoder and a decoder and the task they were trained on."""
+
+    run: Run
+    how: str
+    pair: Pair
+    params: Arrays
+    step: int
+    exercise: Exercise
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,7 @@ def backend_of(
     return get_backend(given.backend, **how, say=say)
 
 
-def named_or_newest(named: str | None, runs: str | None, option: str = "", **which: bool) -> tuple[Run, str]:
+def named_or_newest(named: str | None, runs: str | None, option: str = "", **which: Any) -> tuple[Run, str]:
     """The run that is named, perhaps by an option, or the newest in the folder `runs`, and words about how
     it was found.
     """
@@ -62,7 +80,31 @@ def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> 
     run, how = named_or_newest(named, runs)
     if pe is not None:
         choose(pe)
+    config_of(run)
     return Trained(run, how, *weights_of(run))
+
+
+def find_pair(given: SimpleNamespace) -> TrainedPair | None:
+    """The run that is named, or the newest with a checkpoint, of the task that is named if any; None where it
+    is of text. Raises Misuse where it is of another task, and for options that a task has no use for.
+    """
+    run, how = named_or_newest(given.run, given.runs, task=None if given.run else given.task)
+    if given.task and run.task != given.task:
+        raise Misuse(f"{run.folder} was trained on {run.task or 'text'}, not on the task {given.task}")
+    if run.task is None:
+        return None
+    if said := [option for name, option in OF_TEXT.items() if getattr(given, name, None) not in (None, ())]:
+        raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out {', '.join(said)}")
+    return TrainedPair(run, how, *weights_of(run), exercise_of(run))
+
+
+def exercise_of(run: Run) -> Exercise:
+    """What a run of a task is trained on. Raises Misuse where that is another version of it."""
+    task, found = run.record["task"], Exercise(run.record["task"]["name"], run.record["data"]["longest"])
+    if found.sha256 != run.record["data"]["sha256"]:
+        what = f"version {task['version']} of the task {found.name}, here is {found.task.version}"
+        raise Misuse(f"{run.folder} was trained on {what}")
+    return found
 
 
 def run_text(run: Run, spec: str | None) -> data.Corpus:

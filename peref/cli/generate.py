@@ -10,23 +10,42 @@ import click
 import numpy as np
 
 from peref.cli import completion, options, text
-from peref.cli.found import backend_of, find_trained
+from peref.cli.found import TrainedPair, backend_of, find_pair, find_trained
 from peref.evaluate import differing, under
+from peref.exact_match import answers
 from peref.generate import check_generation, generate
 from peref.parameters import check
+
+SOURCES = 10  # held-out ones that are answered where there is no prompt
+DEFAULTS: dict[str, Any] = {"prompt": "static int ", "tokens": 200, "temperature": 0.8, "seed": 0}
 
 
 @click.command("generate", cls=options.Command)
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
-@click.option("--prompt", default="static int ", help="The text to continue.")
-@click.option("--tokens", default=200, help="Number of tokens (bytes) to generate.")
-@click.option("--temperature", default=0.8, help="Sampling temperature; 0 always takes the likeliest byte.")
+@click.option(
+    "--prompt",
+    help="The text to continue, or a source for a task.  "
+    f"[default: {DEFAULTS['prompt']!r}; held-out sources]",
+)
+@click.option("--tokens", type=int, help="Number of tokens (bytes) to generate.  [default: 200]")
+@click.option(
+    "--temperature",
+    type=float,
+    help="Sampling temperature; 0 always takes the likeliest byte.  [default: 0.8]",
+)
 @click.option("--top-k", type=int, help="Sample from this many likeliest bytes only.  [default: all]")
-@click.option("--seed", default=0, help="Random seed.")
+@click.option("--seed", type=int, help="Random seed.  [default: 0]")
+@options.task_option("Answer with the newest run of this task.")
 @options.of_a_run
 @options.together
 def command(given: SimpleNamespace) -> None:
-    """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint."""
+    """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint; or answer with it,
+    where that was trained on a task.
+    """
+    if pair := find_pair(given):
+        return answer_sources(pair, given)
+    for name, value in DEFAULTS.items():
+        setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
     found, prompt = find_trained(given.run, given.runs, given.pe), os.fsencode(given.prompt)
     cfg = under(found.cfg, given.pe, given.settings)
     check(cfg, found.params)
@@ -53,3 +72,25 @@ def command(given: SimpleNamespace) -> None:
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, "bytes": list(written)}
     about |= {"prompt": prompt.decode(errors="replace"), "text": written.decode(errors="replace")}
     text.emit(given.as_json, about | sampling | {"backend": be.name}, [])
+
+
+def answer_sources(found: TrainedPair, given: SimpleNamespace) -> None:
+    """Answers to the prompt, or to held-out sources, with whether they are exactly right."""
+    exercise, held = found.exercise, given.prompt is None
+    sources = [exercise.held_out(n) for n in range(SOURCES)] if held else [list(os.fsencode(given.prompt))]
+    batch = exercise.batch(sources)
+    note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
+    be = backend_of(given, found.params["embed.weight"].dtype, note)
+    params = be.place(found.params)
+    with np.errstate(all="ignore"):
+        rows = answers(found.pair, params, batch.source, batch.seg, exercise.longest, be=be)
+    readable = lambda row: bytes(map(int, row)).decode(errors="replace")
+    said: list[dict[str, Any]] = [
+        {"source": readable(source), "answer": readable(row), "exact": row == [*exercise.task.answer(source)]}
+        for source, row in zip(sources, rows, strict=True)
+    ]
+    right = sum(one["exact"] for one in said)
+    lines = [f"{one['source']} -> {one['answer']}{'' if one['exact'] else '  WRONG'}" for one in said]
+    lines += [f"{right} of {len(said)} exactly right"] if held else []
+    about = {"run": str(found.run.folder), "step": found.step, "task": exercise.name, "backend": be.name}
+    text.emit(given.as_json, about | {"answers": said}, lines)

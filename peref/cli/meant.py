@@ -17,17 +17,20 @@ from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
+from peref.pair import Pair
+from peref.tasks import TASKS
 
 PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
 # of notes, in this order
 NOTE_KINDS = ("contradictory", "differs", "ignored", "unknown", "beyond", "assumed")
 
 
-def read_config(path: Path) -> tuple[Found, Config | None, str]:
+def read_config(path: Path) -> tuple[Found, Config | Pair | None, str]:
     """What a file says of rotations, the model that it means, and what is missing where that is none."""
-    public, cfg, missing = huggingface.load_json(path), None, ""
+    public, missing = huggingface.load_json(path), ""
+    cfg: Config | Pair | None = None
     try:
-        cfg = porting.config_of(public)
+        cfg = porting.pair_of(public) if public.get("is_encoder_decoder") else porting.config_of(public)
     except Misuse as error:
         missing = str(error)
     try:
@@ -38,14 +41,12 @@ def read_config(path: Path) -> tuple[Found, Config | None, str]:
         return Found(str(public["model_type"]), cfg.L, cfg.layers, ()), cfg, missing
 
 
-def words_of(cfg: Config) -> list[str]:
-    """The arguments of `train` that mean this model, but for its sizes."""
-    line = ["--pe", cfg.named]
-    for index, (name, given) in enumerate(cfg.pe):
-        usual = {key: default for key, (default, _) in options(get(name)).items()}
-        own = {key: x for key, x in given.items() if key not in usual or x != usual[key]}
-        before = f"{index}." if len(cfg.pe) > 1 else ""
-        line += [word for key, x in own.items() for word in ("--set", f"{before}{key}={text.shown(x)}")]
+def words_of(cfg: Config | Pair) -> list[str]:
+    """The arguments of `train` that mean this model, but for its sizes; of a pair on the first task."""
+    if isinstance(cfg, Pair):
+        first = ["--task", next(iter(TASKS)), "--encoder", cfg.encoder.named]
+        return [*first, *settings_said(cfg.encoder, "encoder."), *words_of(cfg.decoder)]
+    line = ["--pe", cfg.named, *settings_said(cfg)]
     if cfg.R is not None:
         line += ["--set", f"rotary_dim={cfg.R}", "--set", f"layout={cfg.layout}"]
     line += ["--head-width", str(cfg.D)] + ([] if cfg.window is None else ["--window", str(cfg.window)])
@@ -55,7 +56,16 @@ def words_of(cfg: Config) -> list[str]:
     return line + [word for name, x in fields.items() for word in ("--model", f"{name}={text.shown(x)}")]
 
 
-def described(path: str, found: Found, cfg: Config | None, missing: str) -> dict[str, Any]:
+def settings_said(cfg: Config, of: str = "") -> Iterator[str]:
+    """What --set says of its cycle; `of` stands before each name."""
+    for index, (name, given) in enumerate(cfg.pe):
+        usual = {key: default for key, (default, _) in options(get(name)).items()}
+        own = {key: x for key, x in given.items() if key not in usual or x != usual[key]}
+        before = f"{of}{index}." if len(cfg.pe) > 1 else of
+        yield from (word for key, x in own.items() for word in ("--set", f"{before}{key}={text.shown(x)}"))
+
+
+def described(path: str, found: Found, cfg: Config | Pair | None, missing: str) -> dict[str, Any]:
     """All of it as data."""
     whole = huggingface.cycle(found) if cfg is None else words_of(cfg)
     return {

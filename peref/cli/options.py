@@ -18,6 +18,7 @@ from peref.config import Config
 from peref.data import known
 from peref.encodings import names, spelled
 from peref.recipe import Recipe
+from peref.tasks import TASKS
 
 ON_A_GPU = f"cupy is NumPy's text on a GPU; cuda has kernels of its own ({EXPERIMENTAL})."
 NEWEST = "\0newest"  # --resume without a value: what no argument can be
@@ -157,9 +158,9 @@ def file_option(*names: str, help: str, metavar: str = "FILE") -> Callable:
 
 
 def encoding_option(
-    help: str, dest: str = "pe", metavar: str = "NAME[+NAME][,NAME...]", **more: Any
+    help: str, dest: str = "pe", metavar: str = "NAME[+NAME][,NAME...]", option: str = "--pe", **more: Any
 ) -> Callable:
-    return click.option("--pe", dest, type=ENCODINGS, metavar=metavar, help=help, **more)
+    return click.option(option, dest, type=ENCODINGS, metavar=metavar, help=help, **more)
 
 
 def data_option(help: str) -> Callable:
@@ -262,6 +263,10 @@ def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of Config or Recipe that somebody set."""
     mine = {name: v for name, v in given.items() if name.startswith(f"{of}_") and v is not None}
     return {name.removeprefix(f"{of}_"): v for name, v in mine.items()}
+
+
+def task_option(help: str) -> Callable:
+    return name_option("--task", TASKS, help)
 
 
 # that commands on a run have: another encoding for it, and what computes

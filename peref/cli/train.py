@@ -18,17 +18,21 @@ from peref import train as loop
 from peref.backends import Backend
 from peref.cli import completion, options, text
 from peref.cli.completion import RUNS
-from peref.cli.found import backend_of, named_or_newest, reach, run_text
+from peref.cli.found import backend_of, exercise_of, named_or_newest, reach, run_text
 from peref.cli.options import NEWEST, picked, section, setting
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse, counted
-from peref.evaluate import config_of, in_units, weights_of
+from peref.evaluate import in_units, model_of, weights_of
+from peref.masking import CHOSEN
+from peref.pair import Pair
 from peref.recipe import Recipe
 from peref.runs import Run
 from peref.settings import choose, model_fields
+from peref.tasks import TASKS, Exercise
 
+OF_ENCODER = "encoder."  # how a --set for it begins
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
 SHAPE_WORDS = f"{' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]"
@@ -49,6 +53,12 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
         f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]"
     ),
     options.set_option,
+    options.encoding_option(
+        "Put an encoder with this encoding, which reads both ways, before the decoder; with --task. "
+        "--set encoder.NAME=VALUE is for it.",
+        dest="encoder",
+        option="--encoder",
+    ),
 )
 @section(
     "Model",
@@ -76,12 +86,18 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     of_model("--qk-norm/--no-qk-norm", "qk_norm", "RMSNorm over each head of q and k."),
     of_model("--tied/--untied", "tied", "Whether the head shares the weights of the token embedding."),
     of_model(
+        "--causal/--no-causal",
+        "causal",
+        "Whether a token sees the past alone. Those that see both sides learn to fill in masked bytes.",
+    ),
+    of_model(
         "--window", "window", "Sliding window: the keys that a query sees, itself included.", said="all"
     ),
 )
 @section(
     "Training",
-    of_model("--len", "L", "Sequence length in tokens (bytes)."),
+    of_model("--len", "L", "Sequence length in tokens (bytes); of a task, letters of the longest source."),
+    options.task_option(f"Train on a task instead of text: {', '.join(TASKS)}; with --encoder."),
     options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]"),
     of_recipe("--steps", "steps", "Optimizer steps."),
     of_recipe("--batch", "batch", "Batch size: sequences in a micro-batch."),
@@ -145,7 +161,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
 def figure_lines(figures: dict[str, Any], then: str) -> Iterator[str]:
     """What came of it, for people."""
     speed, seconds = f"{figures['tokens_per_s']:,.0f} tokens/s", text.duration(figures["seconds"])
-    yield text.labelled("validation", f"loss {in_bits(figures['val'], 4)}")
+    yield text.labelled("validation", f"loss {in_bits(figures['val'], 4, unit_of(figures))}")
     yield text.labelled("figures", f"{speed}, peak memory {text.size(figures['peak_rss'])}, {seconds} in all")
     yield text.labelled("run", figures["run"])
     yield text.labelled("next", then)
@@ -153,10 +169,10 @@ def figure_lines(figures: dict[str, Any], then: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Work:
-    """A run, its text, the yardsticks of that, and what computes."""
+    """A run, its text or task, the yardsticks of a text, and what computes."""
 
     run: Run
-    corpus: data.Corpus
+    corpus: data.Corpus | Exercise
     marks: dict[str, float]
     be: Backend
 
@@ -166,10 +182,13 @@ Say = Callable[[str, str], None]
 
 def begin(given: SimpleNamespace, say: Say) -> Work:
     """A new run."""
-    chosen = choose(FIRST_CYCLE if given.pe is None else given.pe, given.settings)
+    settings = [one for one in given.settings if given.encoder is None or not one.startswith(OF_ENCODER)]
+    chosen = choose(FIRST_CYCLE if given.pe is None else given.pe, settings)
     said, more = {**picked("model", vars(given)), **chosen}, model_fields(given.model)
     if twice := sorted(said.keys() & more.keys()):
         raise Misuse(f"--model {twice[0]} and an option of its own say it twice; leave out one of them")
+    if given.task is not None or given.encoder is not None:
+        return begin_task(given, said | more, say)
     cfg = shaped(FIRST_SHAPE if given.shape is None else given.shape, **said, **more)
     recipe = Recipe(**picked("recipe", vars(given)))
     spec = data.DEFAULT if given.data is None else given.data
@@ -183,6 +202,36 @@ def begin(given: SimpleNamespace, say: Say) -> Work:
     return Work(loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be)
 
 
+def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
+    """A new run of an encoder and a decoder on a task."""
+    for name, option, what in (("task", "--task", "reverse"), ("encoder", "--encoder", "NAME")):
+        if getattr(given, name) is None:
+            raise Misuse(f"an encoder is trained on a task, and a task with one; add {option} {what}")
+    if given.data is not None or said.get("causal") is not None or "cross" in said:
+        raise Misuse(
+            "a task has no text, and an encoder and a decoder see what they see; leave out --data, "
+            "--causal and cross"
+        )
+    exercise = Exercise(given.task, said.pop("L", Exercise.longest))
+    recipe = Recipe(**exercise.task.recipe | picked("recipe", vars(given)))
+    shape = FIRST_SHAPE if given.shape is None else given.shape
+    turning = {name: said.pop(name) for name in ("R", "layout") if name in said}
+    said |= {"L": exercise.longest + 1}
+    before = choose(
+        given.encoder,
+        [one.removeprefix(OF_ENCODER) for one in given.settings if one.startswith(OF_ENCODER)],
+    )
+    pair = Pair(
+        shaped(shape, **said | before | {"causal": False}), shaped(shape, **said | turning | {"cross": True})
+    )
+    loop.check_recipe(pair, recipe, exercise, given.backend)
+    be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
+    runs = RUNS if given.runs is None else given.runs
+    return Work(
+        loop.create_run(runs, pair, recipe, exercise, exercise.name, be, sys.argv[1:]), exercise, {}, be
+    )
+
+
 def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
     """The run that --resume means. Raises Misuse for settings that a run fixes."""
     named = None if given.resume == NEWEST else given.resume
@@ -192,13 +241,18 @@ def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
     if fixed := [p.opts[0] for p in ctx.command.params if p.name in set_here.difference(free)]:
         what = f"a run goes on with the settings it began with; leave out {', '.join(fixed)}"
         raise Misuse(f"{what}, or begin a new run without --resume")
-    config_of(run)
+    model_of(run)
     if run.finished and verifies(run):
         look = text.command("eval", run.folder, *files_of(run))
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
-    corpus = run_text(run, given.data)
+    corpus = run_text(run, given.data) if run.task is None else exercise_of(run)
     be = backend_of(given, run.record["recipe"]["dtype"], partial(say, "note"), not given.no_record)
-    return Work(run, corpus, data.yardsticks(corpus.train, corpus.valid), be)
+    return Work(run, corpus, yardsticks_of(corpus), be)
+
+
+def yardsticks_of(corpus: data.Corpus | Exercise) -> dict[str, float]:
+    """What there is to beat; of a task nothing."""
+    return {} if isinstance(corpus, Exercise) else data.yardsticks(corpus.train, corpus.valid)
 
 
 def names_files(run: Run, pe: str) -> bool:
@@ -230,55 +284,78 @@ def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> di
     records = loop.train(run, work.corpus, be, say=partial(say, "note"), stopping=stopping)
     start = next(records)
     introduce(work, start, given.backend, say)
-    speed, steps, valid = 0.0, start["steps"], None
+    speed, steps, valid, unit = 0.0, start["steps"], None, unit_of(run.record)
     with Progress(steps, "step", start=start["step"], every=EVERY, plain=given.as_json) as bar:
         for record in records:
             valid = record.get("valid", valid)
             if record["event"] == "step":
                 speed, nats = record["tokens_per_s"], record["loss"]
-                bar.to(record["step"], f"loss {in_bits(in_units(nats), 3)}, {speed:,.0f} tokens/s")
+                bar.to(record["step"], f"loss {in_bits(in_units(nats), 3, unit)}, {speed:,.0f} tokens/s")
                 if "valid" in record and record["step"] < steps:
-                    bar.line(f"step {record['step']:,}: validation loss {in_bits(valid, 4)}")
+                    bar.line(f"step {record['step']:,}: validation loss {in_bits(valid, 4, unit)}")
             elif record["event"] == "stopped":
                 said = f"stopped after step {record['step']:,} of {steps:,}, which is saved"
                 raise Interrupted(signals.asked, said, step=record["step"], steps=steps)
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
     done |= {"yardsticks": work.marks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
-    return done | {key: run.record[key] for key in ("data", "config")}
+    return done | {key: run.record[key] for key in ("data", "config", "task") if key in run.record}
 
 
-def in_bits(loss: Any, digits: int) -> str:
-    return f"{loss['loss']:.4f}, {loss['bpb']:.{digits}f} bits/byte"
+def in_bits(loss: Any, digits: int, unit: str = "byte") -> str:
+    exact = f", {loss['exact']:.0%} of answers exactly right" if "exact" in loss else ""
+    return f"{loss['loss']:.4f}, {loss['bpb']:.{digits}f} bits/{unit}{exact}"
+
+
+def unit_of(record: dict[str, Any]) -> str:
+    """What a loss is of."""
+    return "token" if "task" in record else "byte" if record["config"]["causal"] else "masked byte"
 
 
 def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     """What runs, on what, where, and what there is to beat."""
     run, corpus, marks = work.run, work.corpus, work.marks
-    cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
+    cfg, recipe = model_of(run), Recipe.from_json(run.record["recipe"])
+    decoder = cfg.decoder if isinstance(cfg, Pair) else cfg
+    shape = f"{start['parameters']:,} parameters: {sizes_of(decoder)}"
+    say("model", shape + (f"; an encoder like it of {cfg.encoder.layers}" if isinstance(cfg, Pair) else ""))
+    if isinstance(cfg, Pair):
+        say("encoder", text.cycle(cfg.encoder.pe))
+    say("decoder" if isinstance(cfg, Pair) else "encoding", text.cycle(decoder.pe))
+    a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
+    tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
+    how = f"rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}"
+    masked = f", {CHOSEN:.0%} of them asked as masked tokens" if not decoder.causal else ""
+    say("training", f"{counted(recipe.steps, 'step')}, {tokens}{masked}, {how}")
+    say("backend", text.chosen(work.be.name, asked))
+    if isinstance(corpus, Exercise):
+        what = f"{corpus.task.words}; sources of 1 to {corpus.longest:,} letters"
+        say("task", f"{corpus.name}: {what}, tested on {loop.TESTED} held-out ones of {corpus.longest:,}")
+    else:
+        sizes = f"{text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out"
+        say("data", f"{corpus.name}: {corpus.source}; {sizes}")
+    if marks and decoder.causal:
+        bpb = {"unigram": "unigram_bpb", "bigram": "bigram_bpb", "xz -9": "xz_bpb"}
+        beat = ", ".join(f"{name} {marks[key]:.3f}" for name, key in bpb.items())
+        say("yardsticks", f"{beat} bits/byte")
+    say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
+
+
+def sizes_of(cfg: Config) -> str:
+    """The sizes of a model, and what is other than in most."""
     shared = f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""
     heads = f"{counted(cfg.H, 'head')} of {cfg.D}{shared}"
     feeds = f"feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}" if cfg.F else "no feed-forward"
     shape = f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, {feeds}"
     shape += "".join(f", {name} {value}" for name, value in cfg.unusual.items())
-    say("model", f"{start['parameters']:,} parameters: {shape}, {'tied' if cfg.tied else 'untied'} head")
-    say("encoding", text.cycle(cfg.pe))
-    a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
-    tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
-    how = f"rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}"
-    say("training", f"{counted(recipe.steps, 'step')}, {tokens}, {how}")
-    say("backend", text.chosen(work.be.name, asked))
-    sizes = f"{text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out"
-    say("data", f"{corpus.name}: {corpus.source}; {sizes}")
-    bpb = {"unigram": "unigram_bpb", "bigram": "bigram_bpb", "xz -9": "xz_bpb"}
-    beat = ", ".join(f"{name} {marks[key]:.3f}" for name, key in bpb.items())
-    say("yardsticks", f"{beat} bits/byte")
-    say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
+    return f"{shape}, {'tied' if cfg.tied else 'untied'} head"
 
 
 def next_command(work: Work, given: SimpleNamespace) -> str:
     """The evaluation that suits the run that has just ended."""
     run, trained = work.run, work.run.record["config"]["L"]
+    if isinstance(work.corpus, Exercise):
+        return text.command("eval", "--task", work.corpus.name, "--len", str(2 * work.corpus.longest))
     length = reach(Config.from_json(run.record["config"]), run.record["recipe"]["dtype"])
     where = [] if given.resume is None and given.runs is None else [run.folder]
     length = length if length < work.corpus.valid.size else trained

@@ -9,10 +9,11 @@ from typing import Any
 
 from peref.cli import text
 from peref.config import Config
-from peref.errors import counted
+from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found
 from peref.member import SHARPER, settings_of
+from peref.pair import Pair
 
 # fields of Config that are not of each layer: sizes, and what stands before the layers and behind them
 SIZES_OF_A_MODEL = ("L", "V", "C", "layers", "H", "G", "D", "F")
@@ -20,6 +21,13 @@ AROUND = ("embed_factor", "embed_norm", "tied", "head_bias", "logit_factor", "lo
 BY_LAYER = {"pe", "window", "layout", "R", "experts"}  # a layer has its own, or the model's
 
 Read = tuple[str, Found, Config | None, str]  # path, rotations, the model, what is missing where that is none
+
+
+def of_one_model(read: tuple[str, Found, Any, str]) -> Read:
+    """Raises Misuse for an encoder and a decoder."""
+    if isinstance(read[2], Pair):
+        raise Misuse(f"{read[0]} is of an encoder and a decoder; those that are compared are one model each")
+    return read
 
 
 def differences(first: Read, second: Read) -> dict[str, Any]:

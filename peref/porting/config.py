@@ -4,12 +4,14 @@ huggingface/, what a key means stands in families.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from peref import huggingface
 from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
 from peref.huggingface.facts import PATTERN, TEXT
+from peref.pair import Pair
 from peref.porting.families import (
     ATTENTION_OF_MPT,
     FAMILIES,
@@ -34,7 +36,7 @@ BESIDE = """
     num_return_sequences temperature top_k top_p typical_p repetition_penalty length_penalty hidden_dropout
     classifier_dropout slow_but_exact init_device emb_pdrop cache_implementation masked_softmax_fusion
     bias_dropout_fusion offset_alibi n_embed skip_bias_add skip_bias_add_qkv attention_softmax_in_fp32
-    router_aux_loss_coef router_jitter_noise for_llm_compressor
+    dropout_rate initializer_factor output_past router_aux_loss_coef router_jitter_noise for_llm_compressor
 """
 
 
@@ -44,9 +46,33 @@ def config_of(public: Mapping[str, Any]) -> Config:
 
     A key that is missing has the value that the public class gives it; sizes must be there. Raises Misuse,
     naming key and value, for what cannot be expressed and for a key that is on and unknown: nothing that may
-    matter is passed over.
+    matter is passed over; and for an encoder and a decoder, which pair_of reads.
     """
-    public = text_of(public)
+    family, given, fields = fields_of(text_of(public))
+    if family.names == "t5":
+        raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
+    members, R, layout, window = members_of(family, given, fields["layers"])
+    turning = {} if R is None else {"R": R, "layout": layout}
+    return Config(pe=members, window=window, **turning, **fields)
+
+
+def pair_of(public: Mapping[str, Any]) -> Pair:
+    """The Pair of an encoder and a decoder whose config.json says `public`. Raises Misuse as config_of does,
+    and for what is one model.
+    """
+    family, given, fields = fields_of(public)
+    if family.names != "t5":
+        raise Misuse(f"a {given['model_type']} is one model; read it with porting.config_of")
+    assert family.positions
+    few, many = given["num_layers"], given["num_decoder_layers"]
+    made = partial(Config, pe=(family.positions(given),), **fields)
+    return Pair(made(layers=few, causal=False), made(layers=few if many is None else many, cross=True))
+
+
+def fields_of(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any], dict[str, Any]]:
+    """The family of a config.json, all that it says with what its class has besides, and the fields of
+    Config that this means, without the layers. Raises Misuse as config_of does.
+    """
     family = family_of(public)
     keys = family.keys
     for key, value in public.items():
@@ -74,9 +100,7 @@ def config_of(public: Mapping[str, Any]) -> Config:
     key, meanings = family.activations
     only(key, given[key], *meanings)
     fields = family.settings | {"activation": meanings[given[key]]} | picked_fields(family.fields, given)
-    members, R, layout, window = members_of(family, given, fields["layers"])
-    turning = {} if R is None else {"R": R, "layout": layout}
-    return Config(pe=members, window=window, **turning, **fields)
+    return family, given, fields
 
 
 def text_of(public: Mapping[str, Any]) -> Mapping[str, Any]:

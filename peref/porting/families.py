@@ -34,6 +34,7 @@ Kind = Literal[
     "mpt",
     "mamba",
     "rwkv",
+    "t5",
 ]
 
 PUBLIC_NAMES: dict[str, str] = {
@@ -190,6 +191,39 @@ PUBLIC_NAMES: dict[str, str] = {
     transformer.blocks.N.ffn.down_proj.weight  N.down.weight   [C,F]
     transformer.norm_f.weight                  norm.weight     [C]
     lm_head.weight                             head.weight     [V,C]
+    """,
+    "t5": """
+    shared.weight                                       embed.weight              [V,C]
+    encoder.block.N.layer.0.layer_norm.weight           encoder.N.norm1.weight    [C]
+    encoder.block.N.layer.0.SelfAttention.q.weight      encoder.N.q.weight        [HD,C]
+    encoder.block.N.layer.0.SelfAttention.k.weight      encoder.N.k.weight        [GD,C]
+    encoder.block.N.layer.0.SelfAttention.v.weight      encoder.N.v.weight        [GD,C]
+    encoder.block.N.layer.0.SelfAttention.o.weight      encoder.N.o.weight        [C,HD]
+    encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight  encoder.pe.0.table  [M,H]
+    encoder.block.N.layer.1.layer_norm.weight           encoder.N.norm2.weight    [C]
+    encoder.block.N.layer.1.DenseReluDense.wi.weight    encoder.N.up.weight       [F,C]    if:not_gated
+    encoder.block.N.layer.1.DenseReluDense.wi_0.weight  encoder.N.gate.weight     [F,C]
+    encoder.block.N.layer.1.DenseReluDense.wi_1.weight  encoder.N.up.weight       [F,C]    if:gated
+    encoder.block.N.layer.1.DenseReluDense.wo.weight    encoder.N.down.weight     [C,F]
+    encoder.final_layer_norm.weight                      encoder.norm.weight       [C]
+    decoder.block.N.layer.0.layer_norm.weight           decoder.N.norm1.weight    [C]
+    decoder.block.N.layer.0.SelfAttention.q.weight      decoder.N.q.weight        [HD,C]
+    decoder.block.N.layer.0.SelfAttention.k.weight      decoder.N.k.weight        [GD,C]
+    decoder.block.N.layer.0.SelfAttention.v.weight      decoder.N.v.weight        [GD,C]
+    decoder.block.N.layer.0.SelfAttention.o.weight      decoder.N.o.weight        [C,HD]
+    decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight  decoder.pe.0.table  [M,H]
+    decoder.block.N.layer.1.layer_norm.weight           decoder.N.norm_cross.weight  [C]
+    decoder.block.N.layer.1.EncDecAttention.q.weight    decoder.N.cross.q.weight  [HD,C]
+    decoder.block.N.layer.1.EncDecAttention.k.weight    decoder.N.cross.k.weight  [GD,C]
+    decoder.block.N.layer.1.EncDecAttention.v.weight    decoder.N.cross.v.weight  [GD,C]
+    decoder.block.N.layer.1.EncDecAttention.o.weight    decoder.N.cross.o.weight  [C,HD]
+    decoder.block.N.layer.2.layer_norm.weight           decoder.N.norm2.weight    [C]
+    decoder.block.N.layer.2.DenseReluDense.wi.weight    decoder.N.up.weight       [F,C]    if:not_gated
+    decoder.block.N.layer.2.DenseReluDense.wi_0.weight  decoder.N.gate.weight     [F,C]
+    decoder.block.N.layer.2.DenseReluDense.wi_1.weight  decoder.N.up.weight       [F,C]    if:gated
+    decoder.block.N.layer.2.DenseReluDense.wo.weight    decoder.N.down.weight     [C,F]
+    decoder.final_layer_norm.weight                      decoder.norm.weight       [C]
+    lm_head.weight                                      decoder.head.weight       [V,C]
     """,
     "mamba": """
     backbone.embeddings.weight              embed.weight     [V,C]
@@ -564,6 +598,44 @@ def unit_heads_of(given: Theirs) -> bool:
     return given["use_qk_norm"]
 
 
+T5 = Family(
+    "t5",
+    {
+        **every_word("vocab_size d_model d_kv d_ff num_layers num_heads", ...),
+        **every_word("num_decoder_layers scale_decoder_outputs dense_act_fn is_gated_act", None),
+        **{"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
+        **{"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "tie_word_embeddings": True},
+        **{"n_positions": 512, "is_encoder_decoder": True, "is_causal": True},
+    },
+    {
+        **{"L": "n_positions", "V": "vocab_size", "C": "d_model", "D": "d_kv", "F": "d_ff", "H": "num_heads"},
+        **{"G": "num_heads", "eps": "layer_norm_epsilon", "tied": "tie_word_embeddings"},
+        "logit_factor": lambda g: g["d_model"] ** -0.5 if scales_outputs(g) else 1.0,
+    },
+    {"norm": "rms", "biases": False},
+    activations=(
+        "feed_forward_proj",
+        {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"},
+    ),
+    only={"is_encoder_decoder": (True,)},
+    positions=lambda g: (
+        "t5",
+        {
+            "buckets": g["relative_attention_num_buckets"],
+            "max_distance": g["relative_attention_max_distance"],
+        },
+    ),
+)
+
+
+def scales_outputs(given: Theirs) -> bool:
+    """Whether what meets the head is multiplied with d_model**-0.5: in T5 and not in T5 1.1, whose published
+    configs say that head and embedding are not tied; newer ones say it by itself.
+    """
+    said = given["scale_decoder_outputs"]
+    return given["tie_word_embeddings"] is not False if said is None else said
+
+
 FAMILIES: dict[str, Family] = {
     "llama": BIASED,
     "mistral": LLAMA.but(keys={"num_key_value_heads": 8, "sliding_window": 4096}),
@@ -644,6 +716,7 @@ FAMILIES: dict[str, Family] = {
     "falcon": FALCON,
     "bloom": BLOOM,
     "mpt": MPT,
+    "t5": T5,
     "mamba": MAMBA,
     "rwkv": RWKV,
 }
@@ -656,8 +729,9 @@ NOT_HERE = {
     **every_word("qwen2_moe qwen3_next phimoe olmoe", "a mixture of experts"),
     **every_word("gemma3n gemma3n_text gemma4 gemma4_text", "inputs of its own for each layer"),
     **every_word("qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text", "pictures among the tokens"),
-    **every_word("modernbert bert roberta", "training of an encoder by masked tokens"),
-    **every_word("t5 mt5 umt5 bart", "an encoder whose output a decoder attends to"),
+    **every_word("modernbert bert roberta", "a layer between the last one and the head"),
+    **{"mt5": "a table of the names of its tensors", "bart": "norms of the sum with the residual"},
+    **{"umt5": "a table of distances for each layer"},
     **every_word("falcon_mamba", "norms without weights inside a mixer"),
     **every_word("mamba2 bamba zamba2 nemotron_h falcon_h1 granitemoehybrid", "the mixer of Mamba 2"),
     **every_word("jamba zamba opt rwkv5 rwkv6 rwkv7", "a table of the names of its tensors"),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from peref.config import Config
 from peref.errors import Misuse
+from peref.pair import Pair
 from peref.parameters import drawn
 from peref.porting.families import PUBLIC_NAMES, Kind
 from peref.rng import Blank
@@ -26,6 +27,7 @@ NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without sayi
     **{"falcon": {"norm": "layer", "gated": False, "embed_norm": False}},
     **{"bloom": {"norm": "layer", "gated": False, "embed_norm": True}},
     **{"mpt": {"norm": "layer", "gated": False, "biases": False}},
+    **{"t5": {"norm": "rms", "biases": False}},
     **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
 }
 TABLES = {
@@ -43,6 +45,9 @@ RENAMED = (  # as published -> as their class has it now
 )
 
 
+COPIES = {"t5": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}  # of the embedding
+
+
 def their_name(kind: str, name: str) -> str:
     """What theirs call one of ours."""
     return next(theirs for theirs, ours, *_ in TABLES[kind] if ours == name)
@@ -50,7 +55,8 @@ def their_name(kind: str, name: str) -> str:
 
 def prefix_of(kind: str) -> str:
     """What stands before the names of the bare model: "model."."""
-    return their_name(kind, "embed.weight").partition(".")[0] + "."
+    first, _, rest = their_name(kind, "embed.weight").partition(".")
+    return f"{first}." if "." in rest else ""
 
 
 CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
@@ -58,6 +64,8 @@ CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
     "if:both": lambda cfg: cfg.norm_place == "both",
     "if:parallel": lambda cfg: cfg.residual == "parallel",
     "if:not_parallel": lambda cfg: cfg.residual != "parallel",
+    "if:gated": lambda cfg: cfg.gated,
+    "if:not_gated": lambda cfg: not cfg.gated,
 }
 
 
@@ -106,7 +114,14 @@ class Row(NamedTuple):
         return found
 
 
-def shapes_of(cfg: Config) -> dict[str, tuple[int, ...]]:
+def half_with(cfg: Config | Pair, name: str) -> Config:
+    """The model that has the parameter of this name: of a pair one of the two."""
+    if isinstance(cfg, Pair):
+        return cfg.encoder if name.startswith("encoder.") else cfg.decoder
+    return cfg
+
+
+def shapes_of(cfg: Config | Pair) -> dict[str, tuple[int, ...]]:
     """Of every parameter."""
     return {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
 
@@ -122,10 +137,11 @@ def lettered(cfg: Config, layer: int, letters: str) -> list[tuple[int | None, ..
     return [pick(n) for n in range(max(map(len, axes)))]
 
 
-def rows(cfg: Config, kind: str, apart: bool = False) -> Iterator[Row]:
+def rows(whole: Config | Pair, kind: str, apart: bool = False) -> Iterator[Row]:
     """Every tensor of a model of these names; of each expert by itself where they are `apart`."""
-    have = shapes_of(cfg)
+    have = shapes_of(whole)
     for theirs, ours, letters, *words in TABLES[kind]:
+        cfg = half_with(whole, ours)
         alone, several = ".X." in theirs, ".experts." in ours
         if (several and alone != apart) or not all(CASES[word](cfg) for word in words if word in CASES):
             continue
@@ -133,7 +149,7 @@ def rows(cfg: Config, kind: str, apart: bool = False) -> Iterator[Row]:
         ones = tuple(axis for axis, letter in enumerate(layout) if letter == "1")
         for layer in range(cfg.layers if ".N." in theirs else 1):
             full = theirs.replace(".N.", f".{layer}.")
-            each = [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")]
+            each = [re.sub(r"(^|\.)N\.", rf"\g<1>{layer}.", name) for name in ours.split(",")]
             wanted = lettered(cfg, layer, letters)
             if any(
                 e not in (None, n)
@@ -157,28 +173,31 @@ def rows(cfg: Config, kind: str, apart: bool = False) -> Iterator[Row]:
                     yield Row(name.replace(".X.", f".{e}."), shapes, turned, groups, E, alone, ones)
 
 
-def kind_of(cfg: Config, kind: str | None) -> str:
+def kind_of(cfg: Config | Pair, kind: str | None) -> str:
     """`kind`, or that of the first names that can name all of `cfg`. Raises Misuse where these cannot."""
     if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
     if kind is None:
-        usual = "gpt2" if cfg.norm == "layer" else "llama"
+        usual = "t5" if isinstance(cfg, Pair) else "gpt2" if cfg.norm == "layer" else "llama"
         kind = next((one for one in (usual, *PUBLIC_NAMES) if not misfit(cfg, one)), usual)
     if words := misfit(cfg, kind):
         raise Misuse(words)
     return kind
 
 
-def misfit(cfg: Config, kind: str) -> str:
+def misfit(whole: Config | Pair, kind: str) -> str:
     """What these names cannot name of a model, in words; "" where they name all of it."""
+    cfg = half_with(whole, "")
+    if (kind == "t5") != isinstance(whole, Pair):
+        return f"the names of {kind} mean {'one model' if kind != 't5' else 'an encoder and a decoder'}"
     for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
         of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
         if other := [has for one in of if (has := getattr(one, field)) != wanted]:
             return f"{field} is {other[0]!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
-    named = {name for row in rows(cfg, kind) for name in row.ours}
-    have = shapes_of(cfg)
+    named = {name for row in rows(whole, kind) for name in row.ours}
+    have = shapes_of(whole)
     if more := [f"{name} {list(have[name])}" for name in have if name not in named]:
-        return f"{cfg.named} has parameters {some(more)}, for which {kind} has no names"
+        return f"{whole.named} has parameters {some(more)}, for which {kind} has no names"
     return ""
 
 
@@ -206,7 +225,7 @@ def some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Arrays:
+def load(arrays: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None) -> Arrays:
     """Parameters of `cfg` from tensors under their public names, as in the tables above; dtype and library
     kept, memory of their own.
 
@@ -216,11 +235,8 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
     is no array.
     """
     named, given = kind_of(cfg, kind), Arrays()
-    tied_to, head, prefix = (
-        their_name(named, "embed.weight"),
-        their_name(named, "head.weight"),
-        prefix_of(named),
-    )
+    tied_to, prefix = their_name(named, "embed.weight"), prefix_of(named)
+    head = their_name(named, "decoder.head.weight" if isinstance(cfg, Pair) else "head.weight")
     for name, a in arrays.items():
         for published, now in RENAMED:
             name = re.sub(published, now, name)
@@ -229,12 +245,12 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
             raise Misuse(f"{full} is there twice, with and without '{prefix}'")
         if not re.fullmatch(BUFFER, full):
             given[full] = a
-    if cfg.tied and head in given and tied_to in given:
-        own, embedding = given.pop(head), given[tied_to]
-        if own.shape != embedding.shape or not bool((own == embedding).all()):
-            raise Misuse(
-                f"{head} is not {tied_to}, but the config says that they are tied; give it tied=False"
-            )
+    for name in [*COPIES.get(named, ()), *([head] if cfg.tied else [])]:
+        if name in given and tied_to in given:
+            own, embedding = given.pop(name), given[tied_to]
+            if own.shape != embedding.shape or not bool((own == embedding).all()):
+                says = "; give it tied=False" if name == head else ""
+                raise Misuse(f"{name} is not {tied_to}, but the config says that they are tied{says}")
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
     check_tensors(given, {row.theirs: row.public_shape for row in wanted}, f"the tensors of this {named}")
@@ -251,7 +267,7 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
 
 
 def unload(
-    params: Mapping[str, Any], cfg: Config, kind: Kind | None = None, *, prefix: str | None = None
+    params: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None, *, prefix: str | None = None
 ) -> Arrays:
     """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under
     their public names.

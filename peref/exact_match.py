@@ -1,0 +1,67 @@
+"""How many answers of an encoder and a decoder are right from the first token to the end mark.
+
+An answer that is written one token at a time, always the likeliest, is right where, behind every beginning of
+the right answer, the likeliest token is the right one. So one pass over right answers says it.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from peref.backends import Backend
+from peref.cache import cache
+from peref.encoder_decoder import answered, encode
+from peref.evaluate import in_units
+from peref.model import PLAIN, decode
+from peref.pair import Pair
+from peref.parameters import half_of
+from peref.tasks import BEGIN, END, Exercise
+from peref.xp import Arrays, to_host
+
+AT_ONCE = 50  # sources in a pass
+NORMAL = 1.959963984540054  # the normal distribution has 95 % within so many standard deviations
+
+
+def exact_match(
+    pair: Pair, params: Arrays, exercise: Exercise, count: int, *, be: Backend = PLAIN
+) -> dict[str, Any]:
+    """Of `count` held-out sources of the longest length: the share of answers that are exactly right with its
+    95 % interval, that of tokens, and the mean loss of a token in nats and bits.
+
+    The interval is Wilson's, 1927, JASA 22(158): it is no point where all answers are right.
+    """
+    right, tokens, asked, loss = 0, 0, 0, 0.0
+    for first in range(0, count, AT_ONCE):
+        held = (exercise.held_out(index) for index in range(first, min(first + AT_ONCE, count)))
+        source, seg, said, targets = exercise.batch(held)
+        logits = answered(pair, params, source, seg, said, be=be)
+        nll, there = to_host(be.cross_entropy(logits, be.place(targets))[1]), targets >= 0
+        hit = (to_host(logits).argmax(-1) == targets) | ~there
+        right, tokens = right + int(hit.all(1).sum()), tokens + int((hit & there).sum())
+        asked, loss = asked + int(there.sum()), loss + float(nll[there].astype(np.float64).sum())
+    share, z = right / count, NORMAL**2 / count
+    middle = (share + z / 2) / (1 + z)
+    half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
+    row = {"length": exercise.longest, "samples": count, "exact": share}
+    row |= {"low": max(middle - half, 0.0), "high": min(middle + half, 1.0), "tokens_right": tokens / asked}
+    return row | in_units(loss / asked)
+
+
+def answers(
+    pair: Pair, params: Arrays, source: Any, seg: Any, most: int, *, be: Backend = PLAIN
+) -> list[list[int]]:
+    """The answers to sources [B,S], one token at a time through the cache, always the likeliest, up to the
+    end mark or `most` tokens.
+    """
+    memory, p = encode(pair, params, source, seg, be=be), half_of(params, "decoder")
+    kept, tokens = cache(pair.decoder, most + 1), np.full((len(source), 1), BEGIN)
+    found: list[np.ndarray] = []
+    for _ in range(most + 1):
+        logits, kept = decode(pair.decoder, p, tokens, kept, be=be, memory=memory)
+        tokens = to_host(logits).argmax(-1)
+        found.append(tokens)
+        if (np.concatenate(found, 1) == END).any(1).all():
+            break
+    rows = np.concatenate(found, 1).tolist()
+    return [row[: row.index(END)] if END in row else row[:most] for row in rows]

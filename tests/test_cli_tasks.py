@@ -1,0 +1,107 @@
+"""The command line of tasks and masked tokens: train, resume, evaluate, answer; and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+
+SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--backend", "numpy", "--steps", "4"]
+REVERSE = ["--task", "reverse", "--encoder", "rope", "--pe", "alibi", "--len", "6", "--batch", "4", *SMALL]
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """Runs a command line in an empty folder; gives exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("the cat sat on the mat and ran\n" * 60)
+
+    def call(*args):
+        capsys.readouterr()
+        code = run_cli([str(a) for a in args], Signals())
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def document(cli, *args):
+    code, out, err = cli(*args, "--backend", "numpy", "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_a_task_is_trained_evaluated_and_answered(cli):
+    """By the newest run of the task, whatever came after it; a prompt is a source."""
+    code, out, err = cli("train", *REVERSE)
+    assert code == 0, err
+    for words in ("encoder       rope", "decoder       alibi", "of answers exactly right", "bits/token"):
+        assert words in out
+    assert "next          peref eval --task reverse --len 12" in out.replace("python cli.py", "peref")
+    cli("train", *SMALL, "--len", 8, "--data", "text.txt")
+    found = document(cli, "eval", "--task", "reverse", "--samples", 20)
+    assert [row["length"] for row in found["rows"]] == [3, 6, 12]
+    assert all(0 <= row["low"] <= row["exact"] <= row["high"] <= 1 for row in found["rows"])
+    assert {row["samples"] for row in found["rows"]} == {20}
+    one = document(cli, "generate", "--task", "reverse", "--prompt", "abcd")
+    assert [answer["source"] for answer in one["answers"]] == ["abcd"]
+    ten = document(cli, "generate", found["run"])["answers"]
+    assert len(ten) == 10
+    assert all(answer["exact"] == (answer["answer"] == answer["source"][::-1]) for answer in ten)
+    right = sum(answer["exact"] for answer in ten)
+    assert f"{right} of 10 exactly right" in cli("generate", found["run"], "--backend", "numpy")[1]
+
+
+def test_an_encoder_fills_in_masks(cli):
+    """And says what its bits are of; it does not generate."""
+    code, out, err = cli("train", *SMALL, "--no-causal", "--pe", "rope", "--len", 8, "--data", "text.txt")
+    assert code == 0, err
+    assert "15% of them asked as masked tokens" in out
+    assert "bits/masked byte" in out
+    code, out, _ = cli("eval", "--len", 16, "--bytes", 100, "--backend", "numpy")
+    assert code == 0
+    assert "bits/masked byte" in out
+    assert "masked tokens: 15% of the bytes are asked" in out
+    assert cli("generate")[2] == "error: only a causal model generates; this one reads both ways\n"
+
+
+REFUSED = {
+    "no task": (["train", "--encoder", "rope"], "add --task reverse"),
+    "no encoder": (["train", "--task", "reverse"], "add --encoder NAME"),
+    "another task": (["train", "--task", "revers", "--encoder", "rope"], "did you mean 'reverse'?"),
+    "a text": (["train", *REVERSE, "--data", "text.txt"], "leave out --data"),
+    "an encoder of the past": (["train", *REVERSE, "--encoder", "retnet"], "retnet reads only the past"),
+    "masks of the past": (["train", "--no-causal", "--pe", "retnet"], "retnet reads only the past"),
+    "a decoder alone": (["train", "--model", "cross=true"], "cross is True, but there is no encoder"),
+    "no run of it": (["eval", "--task", "reverse"], "no run with a checkpoint of the task reverse"),
+}
+
+
+@pytest.mark.parametrize(("args", "word"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_makes_no_folder(cli, tmp_path, args, word):
+    code, _, err = cli(*args)
+    assert code in (1, 2)
+    assert word in err
+    assert err.count("\n") == 1, err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_options_of_a_text_are_refused_for_a_task_and_the_other_way_round(cli):
+    cli("train", *REVERSE)
+    (run,) = Path("runs").iterdir()
+    for args, word in (
+        (["eval", "--protocol", "sliding"], "leave out --protocol"),
+        (["eval", "--bytes", 9], "leave out --bytes"),
+        (["generate", "--tokens", 9, "--seed", 0], "leave out --tokens, --seed"),
+        (["eval", "--len", 0], "--len"),
+        (["generate", "--prompt", "abcdefg"], "a source has 7 letters; expected at most 6"),
+        (["show", "alibi", "--run", run], "is of an encoder and a decoder"),
+        (["train", "--resume", run, "--task", "reverse"], "leave out --task"),
+    ):
+        code, _, err = cli(*args)
+        assert code in (1, 2)
+        assert word in err, (args, err)
+    cli("train", *SMALL, "--len", 8, "--data", "text.txt")
+    assert "--samples is for a run that was trained on a task" in cli("eval", "--samples", 3)[2]

@@ -1,0 +1,202 @@
+"""Tasks and masked tokens: samples that never change, what is asked of them, exact match, and runs that learn
+them and resume with the same bits.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from check import apart, same, same_numbers
+from test_train import BE, CORPUS, SMALL, after, finish, result, tiny
+
+from peref import model
+from peref.config import Config
+from peref.data import batch
+from peref.encoder_decoder import answered
+from peref.errors import Misuse
+from peref.evaluate import Protocol, evaluate, score, weights_of
+from peref.exact_match import answers, exact_match
+from peref.generate import generate
+from peref.masking import masked_tokens
+from peref.pair import Pair
+from peref.recipe import Recipe
+from peref.rng import generator
+from peref.tasks import Exercise
+from peref.train import create_run, lesson, train
+
+REVERSE = Exercise("reverse", 5)
+LETTERS = {"C": 16, "H": 2, "layers": 1, "L": 6}
+
+
+def pair_of(**given):
+    made = lambda name, **more: Config(pe=((name, {}),), **LETTERS | given | more)
+    return Pair(made("rope", causal=False), made("alibi", cross=True))
+
+
+def words(letters):
+    return bytes(map(int, letters)).decode()
+
+
+# ---------------------------------------------------------------- samples
+
+
+def test_samples_stay_what_they_were():
+    """Version 1 of reverse: these letters for these seeds and indices."""
+    assert [
+        words(REVERSE.sample(seed, index)) for seed, index in ((0, 0), (0, 1), (1, 0), (0, 2**31))
+    ] == FROZEN
+    assert [words(REVERSE.held_out(index)) for index in (0, 1)] == HELD_OUT
+
+
+FROZEN = ["nhxvu", "jv", "y", "bebfc"]
+HELD_OUT = ["puvxr", "hbuzl"]
+
+
+def test_a_batch_asks_each_letter_and_the_end():
+    source, seg, tokens, targets = (a.tolist() for a in REVERSE.batch([b"abc", b"zyxwv"]))
+    a, z = 97, 122
+    assert source == [[a, a + 1, a + 2, 3, 0, 0], [z, z - 1, z - 2, z - 3, z - 4, 3]]
+    assert seg == [[1, 1, 1, 1, 0, 0], [1] * 6]
+    assert tokens == [[2, a + 2, a + 1, a, 0, 0], [2, z - 4, z - 3, z - 2, z - 1, z]]
+    assert targets == [[a + 2, a + 1, a, 3, -1, -1], [z - 4, z - 3, z - 2, z - 1, z, 3]]
+
+
+def test_batches_are_samples_one_after_another():
+    """No sample twice: batch n has the samples from n times its size on, also over micro-batches."""
+    recipe = Recipe(batch=3, accumulate=2, seed=4)
+    for step, part, first in ((1, 0, 0), (1, 1, 3), (2, 0, 6)):
+        inputs, targets = lesson(pair_of(), recipe, REVERSE, step, part)
+        want = REVERSE.batch(REVERSE.sample(4, index) for index in range(first, first + 3))
+        for a, b in zip((*inputs, targets), want, strict=True):
+            same(a, b, 0)
+
+
+def test_lengths_go_from_1_to_the_longest():
+    lengths = [len(REVERSE.sample(0, index)) for index in range(300)]
+    assert {*lengths} == {1, 2, 3, 4, 5}
+    assert all(40 < lengths.count(n) < 80 for n in range(1, 6))
+    assert {len(REVERSE.held_out(index)) for index in range(20)} == {5}
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_masked_tokens_are_chosen_as_published():
+    """15 % of each window, of them 80 % the mask, 10 % another byte, 10 % as they are; nothing else moves."""
+    tokens = np.random.default_rng(0).integers(1, 256, (400, 200))
+    inputs, targets = masked_tokens(tokens, generator(3, "mask", 1, 0))
+    chosen = targets >= 0
+    assert (chosen.sum(1) == 30).all()
+    assert ((inputs == tokens) | chosen).all()
+    same(targets[chosen], tokens[chosen], 0)
+    shares = [(inputs[chosen] == 0).mean(), (inputs[chosen] == tokens[chosen]).mean()]
+    same_numbers(shares[0], 0.8, 0.02)
+    same_numbers(shares[1], 0.1 + 0.1 / 255, 0.02 / 0.1)
+    assert abs(chosen.mean(0) - 0.15).max() < 0.1  # every place
+    again = masked_tokens(tokens, generator(3, "mask", 1, 0))
+    same(again[0], inputs, 0)
+    assert apart(masked_tokens(tokens, generator(3, "mask", 2, 0))[0], inputs, 0)
+    assert (masked_tokens(tokens[:, :2], generator(0, "mask", 1))[1] >= 0).sum(1).tolist() == [1] * 400
+
+
+def test_a_lesson_of_both_ways_is_that_of_one_way_with_masks():
+    cfg, recipe = tiny("rope", causal=False), replace(SMALL, seed=2)
+    inputs, targets = lesson(cfg, recipe, CORPUS, 3, 1)
+    text, _ = batch(CORPUS.train, 2, 3, batch=2, length=8, part=1)
+    want = masked_tokens(text, generator(2, "mask", 3, 1))
+    same([inputs, targets], list(want), 0)
+
+
+def test_an_encoder_is_scored_on_masked_tokens_alone():
+    """The mean over them, counted by position; the same twice, and of windows side by side only."""
+    cfg = tiny("rope", causal=False)
+    p, text = model.init(cfg, 0, np.float64), CORPUS.valid[:81]
+    row, total, count = score(cfg, p, text, 8)
+    assert row["tokens"] == count.sum() == 10  # one of each window of 8
+    rows = text[:80].reshape(10, 8).astype(np.int64)
+    inputs, targets = masked_tokens(rows, generator(0, "mask held out", 8, 0))
+    loss, each = model.loss(cfg, p, inputs, targets)
+    same_numbers(row["loss"], float(loss), 1e-13)
+    same(total, each.sum(0), 1e-13)
+    assert score(cfg, p, text, 8)[0] == row
+    with pytest.raises(Misuse, match="masked tokens are asked in windows side by side"):
+        list(evaluate(cfg, p, text, 8, protocol=Protocol(4)))
+    with pytest.raises(Misuse, match="only a causal model generates; this one reads both ways"):
+        next(generate(cfg, p, [97], 3))
+
+
+# ---------------------------------------------------------------- runs
+
+
+def made(root, form, steps=4, **given):
+    recipe = replace(SMALL, steps=steps, **given)
+    if form == "masked":
+        return create_run(root, tiny("rope", causal=False), recipe, CORPUS, "words", BE, ["train"]), CORPUS
+    return create_run(root, pair_of(), recipe, REVERSE, "reverse", BE, ["train"]), REVERSE
+
+
+@pytest.mark.parametrize("form", ["masked", "task"])
+def test_a_stopped_run_goes_on_to_the_same_bits(form, tmp_path):
+    """Also with two micro-batches in a step; the record says what it learns."""
+    (whole, corpus), (run, _) = (made(tmp_path, form, accumulate=2) for _ in range(2))
+    done = list(train(whole, corpus, BE))[-1]
+    for count in (1, 2):
+        *_, last = train(run, corpus, BE, stopping=after(count))
+        assert last["event"] == "stopped"
+    list(train(run, corpus, BE))
+    assert result(run) == result(whole)
+    assert ("exact" in done["valid"]) == (form == "task")
+    assert run.task == (None if form == "masked" else "reverse")
+
+
+@pytest.mark.parametrize("form", ["masked", "task"])
+def test_the_loss_falls(form, tmp_path):
+    run, corpus = made(tmp_path, form, steps=60, batch=8, valid_every=60)
+    losses = [record["loss"] for record in train(run, corpus, BE) if record["event"] == "step"]
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]
+
+
+def test_another_exercise_is_refused(tmp_path):
+    run, _ = made(tmp_path, "task")
+    with pytest.raises(Misuse, match="was trained on another text"):
+        finish(run)
+    with pytest.raises(Misuse, match="was trained on another text"):
+        list(train(run, replace(REVERSE, longest=4), BE))
+
+
+def test_exact_match_is_that_of_answers_written_token_by_token(tmp_path):
+    """Of a run that has half learned two letters: some answers are right, and the same ones; the interval is
+    Wilson's.
+    """
+    two = Exercise("reverse", 2)
+    recipe = replace(SMALL, steps=500, batch=16, rate=1e-2, valid_every=500, save_every=500)
+    run = create_run(tmp_path, pair_of(C=32, L=3), recipe, two, "reverse", BE, ["train"])
+    list(train(run, two, BE))
+    pair, p, _ = weights_of(run)
+    row = exact_match(pair, p, two, 60)
+    held = [two.held_out(index) for index in range(60)]
+    batch = two.batch(held)
+    said = answers(pair, p, batch.source, batch.seg, 2)
+    right = sum(a == b[::-1].tolist() for a, b in zip(said, held, strict=True))
+    assert 0 < right < 60, right
+    assert row["exact"] == right / 60
+    n, share, z = 60, right / 60, 1.96
+    root = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    same_numbers(row["low"], (share + z * z / (2 * n) - root) / (1 + z * z / n), 1e-4)
+    same_numbers(row["high"], (share + z * z / (2 * n) + root) / (1 + z * z / n), 1e-4)
+    logits = answered(pair, p, *batch[:3])
+    loss, _ = model.PLAIN.cross_entropy(logits, batch.targets)
+    same_numbers(row["loss"], float(loss), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: Exercise("revers", 4), "unknown task 'revers'; did you mean 'reverse'"),
+        (lambda: Exercise("reverse", 0), "the length of a source is 0; expected at least 1"),
+        (lambda: REVERSE.batch([b"abcdef"]), "a source has 6 letters; expected at most 5"),
+    ],
+)
+def test_what_is_refused(call, word):
+    with pytest.raises(Misuse, match=word):
+        call()
