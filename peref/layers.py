@@ -81,11 +81,11 @@ def start_pass(
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {layer.sees: layer.place(there) for layer in layers}
+    seen = {(layer.sees, layer.whole): layer.place(there) for layer in layers}
     made: dict[Any, Tables] = {}
     found = []
     for number, (layer, p) in enumerate(zip(layers, inside, strict=True)):
-        pe, place = layer.pe, seen[layer.sees]
+        pe, place = layer.pe, seen[layer.sees, layer.whole]
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
             tables, token = hooks.place_tables(be, pe, p, place), None
@@ -99,7 +99,7 @@ def start_pass(
                 token = be.token(*tables, at=place, **settings)
             made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
-    places = [seen[layer.sees] for layer in layers]
+    places = [seen[layer.sees, layer.whole] for layer in layers]
     beside = None if memory is None else be.place(beside_of(at, memory.seg))
     return Pass(be, cfg, params, weights, inside, at, there, places, found, {}, memory, beside)
 
@@ -216,7 +216,8 @@ def settings_of_heads(this: Pass, number: int) -> dict[str, Any]:
 
 def last_keys(new: Arrays, at: At) -> Arrays:
     """A layer's cache, of its keys those that the next queries may see."""
-    return {name: a.last(at.kept) if isinstance(a, Kept) else a for name, a in new.items()}
+    columns = at.kept(at.S)
+    return {name: a.among(columns) if isinstance(a, Kept) else a for name, a in new.items()}
 
 
 def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:

@@ -73,13 +73,19 @@ class Layer:
     F: int = None  # type: ignore[assignment]
 
     @property
-    def sees(self) -> tuple[int | None, ...]:
+    def sees(self) -> tuple[int | None, int | None, int | None]:
         """What decides which keys a query sees."""
         return self.window, self.chunk, self.global_tokens
 
     def place(self, at: At) -> At:
         """The place as this layer sees it."""
-        return at.within(*self.sees)
+        return at.within(*self.sees, self.whole)
+
+    @property
+    def whole(self) -> bool:
+        """Whether its cache keeps every key: what lies between two keys may be read."""
+        apart = not self.pe.score and not self.pe.attend  # each key is read by itself
+        return bool(self.global_tokens) and not apart
 
     def factor(self, i: Any) -> Any:
         """What queries at positions i are multiplied with, [T] or [B,T]; None where that is 1."""

@@ -316,6 +316,18 @@ def open_chunk(see, t, s, before, call):
     return see | (s >= t[0]) if before else see
 
 
+def chunk_of_call(case, a):
+    """The chunk of a query is counted from the first token of its call."""
+    size = case.layer.chunk
+    return seeing(lambda see, t, s, before, call: (s <= t) & ((t - t[0]) // size == s // size))(case, a)
+
+
+def globals_dropped(case, a):
+    """Later calls find the keys of the window alone."""
+    wide = case.layer.window - 1
+    return seeing(lambda see, t, s, before, call: see & (s >= t[0] - wide) if before else see)(case, a)
+
+
 def turned_again(case, a):
     """Cached keys are turned in every call."""
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
@@ -403,6 +415,8 @@ MUTANTS = {
     "cache.ignored": called(lambda case, first, stop, fresh, n: (first, stop, True, n)),
     "cache.keys_lost": seeing(tokens_lost),
     "mask.chunk_open": seeing(open_chunk),
+    "cache.chunk_restarts": chunk_of_call,
+    "cache.global_dropped": globals_dropped,
     "cache.keys_turned_again": turned_again,
     "cache.bias_dropped": with_encoding(without_bias),
     "t5.bias.dropped_on_decode": with_encoding(without_bias),

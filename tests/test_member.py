@@ -108,12 +108,15 @@ def test_decoding_in_pieces(cuts):
         same(chunked(cfg, p, X, cuts, **{"i" if n == "i" else n: a for n, a in place.items()}), want, 1e-11)
 
 
+@pytest.mark.parametrize(
+    "given", [{"window": 3}, {"window": 2, "global_tokens": 2}], ids=["window", "global"]
+)
 @pytest.mark.parametrize("name", [name for name in names() if "window" in claims_of(get(name))])
-def test_a_window_in_one_layer_of_two(name):
+def test_a_window_in_one_layer_of_two(name, given):
     """Of each encoding that claims it: what it keeps beside keys is cut as they are."""
     if get(name).embed:
         return
-    cfg = config(name, pe=((name, {"window": 3}), (name, {})))
+    cfg = config(name, pe=((name, given), (name, {})))
     p = weights(cfg)
     for place in ({}, {"seg": SEGMENTS}):
         want = model.logits(cfg, p, X, n=16, **place)
@@ -123,16 +126,19 @@ def test_a_window_in_one_layer_of_two(name):
 
 
 def test_a_window_keeps_its_own_keys_alone():
-    """One slot less than the window, in memory of about as much; what others hold does not change."""
-    cfg = made((("rope", {"window": 5}), ("rope", {"window": 1}), ("rope", {}), ("none", {"window": 40})))
+    """One slot less than the window, and those of global tokens, in memory of about as much; what others hold
+    does not change.
+    """
+    anchored = {"window": 40, "global_tokens": 2}
+    cfg = made((("rope", {"window": 5}), ("rope", {"window": 1}), ("rope", {}), ("none", anchored)))
     p, memory = weights(cfg), model.cache(cfg)
     x = tokens(1, 300)
     memory = model.decode(cfg, p, x[:, :200], memory)[1]
     before, held = memory, [layer["k"].rows.copy() for layer in memory.layers]
     for t in range(200, 300):
         memory = model.decode(cfg, p, x[:, t : t + 1], memory)[1]
-    assert [layer["k"].rows.shape[2] for layer in memory.layers] == [4, 1, 300, 39]
-    for layer, kept in zip(memory.layers, (4, 1, None, 39), strict=True):
+    assert [layer["k"].rows.shape[2] for layer in memory.layers] == [4, 1, 300, 41]
+    for layer, kept in zip(memory.layers, (4, 1, None, 41), strict=True):
         assert kept is None or layer["v"].whole.shape[2] <= 2 * (kept + LEAST)
     same([layer["k"].rows for layer in before.layers], held, 0)
 

@@ -877,11 +877,14 @@ class TestAt:
                     assert at.spans[b, t].tolist() == want, (row, t)
 
     def test_global_tokens_in_a_cache(self):
-        """The rows of the whole; every key is kept, and distances reach the first."""
+        """The rows of the whole; their keys are kept with those near the end; distances reach the first."""
         whole = At.of(7).within(2, None, 2)
         same(LATE_GLOBAL.see, whole.see[:, :, 2:], 0)
         assert LATE_GLOBAL.S == 7
-        assert LATE_GLOBAL.kept is None
+        same(LATE_GLOBAL.kept(7), np.array([[0, 1, 6]]), 0)
+        far = At(np.arange(7, 9), np.arange(9), 16).within(2, None, 2)
+        same(far.j, np.array([0, 1, 6, 7, 8]), 0)
+        assert far.see.tolist() == [[[[True, True, True, True, False], [True, True, False, True, True]]]]
         same(LATE_GLOBAL.distances, np.arange(7), 0)
 
     def test_a_long_consecutive_sequence_costs_no_square(self):

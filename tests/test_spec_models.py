@@ -123,7 +123,7 @@ def layer(name, p, l, x, i, o, f, first):
     h = norm(of, "norm1", x, f["norm"], f["eps"])
     if get(name.partition("+")[0]).hook == "mix":
         handed = {"first": first} if "first" in signature(said(name, "program")).parameters else {}
-        x = x + said(name, "program")(inner, h, i, o, f, **handed)
+        x = x + said(name, "program")(inner, h, i, o, f, {}, **handed)[0]
     else:
         q, k, v = (linear(of, part, h).reshape(T, -1, f["D"]).transpose(1, 0, 2) for part in "qkv")
         if f["qk_norm"]:
@@ -192,7 +192,7 @@ def traced(words, a):
         if hook == "embed":
             rows.append(x + program(p, i, o, f))
         elif hook == "mix":
-            rows.append(program(p, x, i, o, f))
+            rows.append(program(p, x, i, o, f, {})[0])
         else:
             q, k, v = (a[key][0][:, here] for key in "qkv")
             if hook == "rotate":

@@ -57,3 +57,16 @@ class Kept:
             return self
         new = self._part(self.stop - count, self.stop)
         return new if self.whole.shape[2] <= 2 * (count + LEAST) else Kept(new.rows.copy())
+
+    def among(self, columns: Any) -> "Kept":
+        """These of its rows in order, [1 or B,K] in NumPy, None: all; any row where one is -1."""
+        if columns is None:
+            return self
+        count = columns.shape[1]
+        if (columns[:, 0] == self.stop - self.first - count).all():
+            return self.last(count)
+        xp, rows = namespace(self.whole), self.rows
+        index = xp.asarray(columns)
+        if len(index) == 1:
+            return Kept(rows[:, :, index[0]])
+        return Kept(xp.stack([one[:, row] for one, row in zip(rows, index, strict=True)]))

@@ -82,6 +82,7 @@ class At:
     parts   [B or 1,S], where there are chunks: as seg, but each chunk has a number
     everywhere  [B or 1,S], true for global tokens: window and chunk hide nothing from them, nor them
             (Longformer, arXiv:2004.05150, section 3.1, whose further projections for them are not here)
+    whole   a layer with global tokens keeps every key, for its encoding reads what lies between two of them
     host    the same place in NumPy, where these arrays live on a device: what decides a shape is asked there
     """
 
@@ -95,6 +96,7 @@ class At:
     chunk: int | None = None
     parts: Any = None
     everywhere: Any = None
+    whole: bool = False
 
     @classmethod
     def of(
@@ -156,27 +158,55 @@ class At:
         there: dict[str, Any] = {n: None if a is None else asarray(a) for n, a in of.items()}
         return replace(self, **there, host=self)
 
-    def within(self, window: int | None, chunk: int | None = None, global_tokens: int | None = None) -> "At":
+    def within(
+        self,
+        window: int | None,
+        chunk: int | None = None,
+        global_tokens: int | None = None,
+        whole: bool = False,
+    ) -> "At":
         """The same place as a layer sees it: with this window, in chunks of so many tokens of a document, the
         first so many of each global; and of the keys before the queries only those that the layer has kept.
         """
         if window is None is self.window and chunk is None is self.chunk:
             return self
         if self.host:
-            host = self.host.within(window, chunk, global_tokens)
+            host = self.host.within(window, chunk, global_tokens, whole)
             there = lambda a: None if a is None else like(a, self.i)
-            found = replace(self, window=window, chunk=chunk, host=host, parts=there(host.parts))
-            found, first = replace(found, everywhere=there(host.everywhere)), self.S - host.S
-        else:
-            parts = None if chunk is None else self._chunks(chunk)
-            everywhere = (
-                None if global_tokens is None else (self._slots < global_tokens) & (self._segments != 0)
-            )
-            found = replace(self, window=window, chunk=chunk, parts=parts, everywhere=everywhere)
-            first = 0 if found.kept is None else max(0, self.S - self.T - found.kept)
-        cut = lambda a: None if a is None else a[..., first:]
-        found = replace(found, j=cut(self.j), seg=cut(self.seg))
-        return found if self.host else replace(found, parts=cut(parts))
+            found = replace(self, window=window, chunk=chunk, host=host, whole=whole)
+            found = replace(found, parts=there(host.parts), everywhere=there(host.everywhere))
+            if host.everywhere is not None and host.S < self.S:
+                return replace(found, i=there(host.i), j=there(host.j), seg=there(host.seg))
+            cut = lambda a: None if a is None else a[..., self.S - host.S :]
+            return replace(found, j=cut(self.j), seg=cut(self.seg))
+        found = self.seen_within(window, chunk, global_tokens)
+        found = replace(found, whole=whole)
+        kept = found.kept(self.S - self.T)
+        if kept is None:
+            return found
+        new = np.broadcast_to(np.arange(self.S - self.T, self.S), (len(kept), self.T))
+        return found._among(np.concatenate([kept, new], 1))
+
+    def seen_within(self, window: int | None, chunk: int | None, global_tokens: int | None) -> "At":
+        """The same place with this window, these chunks and global tokens, and every key."""
+        everywhere = None if global_tokens is None else (self._slots < global_tokens) & (self._segments != 0)
+        parts = None if chunk is None else self._chunks(chunk)
+        return replace(self, window=window, chunk=chunk, parts=parts, everywhere=everywhere)
+
+    def _among(self, columns: np.ndarray) -> "At":
+        """The same queries over these keys alone [1 or B,S]; -1: one that nobody sees."""
+        of: dict[str, Any] = {n: getattr(self, n) for n in ("j", "seg", "parts", "everywhere")}
+        if len(columns) == 1:
+            some: dict[str, Any] = {n: None if a is None else a[..., columns[0]] for n, a in of.items()}
+            return replace(self, **some)
+        lead = np.broadcast_shapes(self.i.shape[:-1], (len(columns),))
+        for n, a in of.items():
+            if a is not None:
+                a = np.broadcast_to(a, (*(lead if n == "j" else (len(columns),)), self.S))
+                index = np.broadcast_to(np.maximum(columns, 0), (*a.shape[:-1], columns.shape[1]))
+                a = np.take_along_axis(a, index, -1)
+                of[n] = a if n == "j" else np.where(columns < 0, np.zeros_like(a), a)
+        return replace(self, **of, i=np.broadcast_to(self.i, (*lead, self.T)))
 
     @property
     def _segments(self) -> np.ndarray:
@@ -196,13 +226,26 @@ class At:
         """Which keys a query sees without global tokens: those of its own number, but 0. None: all."""
         return self.seg if self.parts is None else self.parts
 
-    @property
-    def kept(self) -> int | None:
-        """How many keys the next queries may see; None: all. One at least, which says whether a document goes
-        on.
+    def kept(self, stop: int) -> np.ndarray | None:
+        """Which of the first `stop` keys queries behind them may see, [1 or B,K], -1 where a sequence has
+        fewer; None: all. The last at least, which says whether a document goes on.
         """
+        if self.host is not None:
+            return self.host.kept(stop)
         widths = [n - 1 for n in (self.window, self.chunk) if n is not None]
-        return max(min(widths), 1) if widths and self.everywhere is None else None
+        first = stop - max(min(widths), 1) if widths and not self.whole else 0
+        if first <= 0:
+            return None
+        near = np.arange(first, stop)[None]
+        if self.everywhere is None:
+            return near
+        far = self.everywhere[:, :first]
+        if self.seg is not None:
+            far = far & (self.seg[:, :first] == self.seg[:, stop - 1 : stop])
+        count = int(far.sum(1).max())
+        columns = np.argsort(far, 1, kind="stable")[:, first - count :]  # those that are seen, in order
+        columns = np.where(np.take_along_axis(far, columns, 1), columns, -1)
+        return np.concatenate([columns, np.broadcast_to(near, (len(columns), near.shape[1]))], 1)
 
     @property
     def T(self) -> int:

@@ -57,6 +57,13 @@ CASES = [
         options={"sinks": True},
     ),
     attn(
+        "sinks-in-the-maximum",
+        "Logits so large that exp of a sink overflows where all keys are far below it: it is in the maximum.",
+        "sinks.overflow",
+        options={"sinks": True, "scale": 1024.0},
+        T=3,
+    ),
+    attn(
         "chunk",
         "A query sees the keys of its own chunk of 3 tokens.",
         "chunk.ignored",
@@ -197,6 +204,18 @@ WHOLES = [
         options={"softcap": 1.5, "sinks": True, "temperature": "llama4"} | HOT,
     ),
     in_chunks(
+        "chunk",
+        "Chunks of 3 tokens begin where they do in the whole text, whichever call they come in.",
+        "cache.chunk_restarts",
+        options={"chunk": 3},
+    ),
+    in_chunks(
+        "global-tokens",
+        "A window of 2 keys rolls on over the calls, and the first token is seen by all.",
+        "cache.global_dropped",
+        options={"window": 2, "global_tokens": 1},
+    ),
+    in_chunks(
         "rope-alibi",
         "Two encodings in one layer: cached keys stay as they turned, and biases are over all keys.",
         "cache.bias_dropped",
@@ -243,6 +262,12 @@ TRAPS = {
         "too much or too little goes nowhere",
         "the sink is a logit as it is: no scale, no softcap, no temperature",
     ),
+    "sinks.overflow": trap(
+        "RANGE",
+        "the sink is not in the maximum that is subtracted before exp",
+        "a row whose keys are all far below the sink has an infinite sum, and its gradients are NaN",
+        "subtract the larger of the sink and the largest logit of the row",
+    ),
     "sinks.value": trap(
         "MISSING_STEP",
         "the sink's weight is given to a value",
@@ -272,6 +297,18 @@ TRAPS = {
         "chunks begin a token early or late",
         "a token at an edge sees the keys of its neighbours",
         "the first chunk is the tokens 0 to chunk - 1 of a document",
+    ),
+    "cache.chunk_restarts": trap(
+        "CACHE",
+        "the chunk of a query is counted from the first token of its call",
+        "right in the prefill; afterwards a query sees another chunk than its own, or none",
+        "count chunks from the first token of the document, in every call",
+    ),
+    "cache.global_dropped": trap(
+        "CACHE",
+        "a rolling cache has dropped the keys of the global tokens",
+        "right until the window has rolled past them",
+        "keep the keys of the first tokens of the document beside those of the window",
     ),
     "chunk.slots": trap(
         "MASK",
@@ -431,6 +468,15 @@ def first_value(case, a):
     return {"out": found["out"] + rest * np.repeat(a["v"][:, :, :1], case.H // case.G, 1)}
 
 
+def below_keys(s, sinks, *, at):
+    """The largest logit of the keys is subtracted, whatever the sink is."""
+    seen, sink = np.where(at.see, s, -np.inf), sinks[:, None, None]
+    top = seen.max(-1, keepdims=True)
+    e, rest = np.exp(seen - top), np.exp(sink - top)
+    total = e.sum(-1, keepdims=True) + rest
+    return e / total, (e / total, rest / total, sinks.dtype)
+
+
 def of_first_head(name):
     def run(case, a):
         key = f"param.{name}"
@@ -573,6 +619,14 @@ MUTANTS = [
         "sinks.value",
         "the weight of your sink goes to the first value",
         having("sinks", first_value),
+    ),
+    mutant(
+        "sink-beyond-exp",
+        "sinks.overflow",
+        "your sink is not in the maximum that you subtract",
+        having(
+            "sinks", patched("golden.compute.operation", sunk=replace(operation.sunk, forward=below_keys))
+        ),
     ),
     mutant("one-sink", "sinks.shared", "all your heads have the sink of the first", of_first_head("sinks")),
     mutant("no-chunk", "chunk.ignored", "your queries see every chunk", settings("chunk", chunk=1000)),

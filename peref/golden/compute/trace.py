@@ -57,6 +57,8 @@ def trace_outputs(
         if fresh:
             old, begin = {}, first
         there = replace(at, i=at.i[..., first:stop], j=at.j[..., begin:stop], n=n)
+        if at.parts is not None or at.everywhere is not None:
+            there = there.seen_within(*case.layer.sees)
         mine, there, old = (pe, there, old) if before is None else before(number, pe, there, old)
         x = rows_of(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
         if pe.embed:

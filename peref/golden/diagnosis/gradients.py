@@ -433,6 +433,10 @@ def of_scans(answer: Answer, case: Any) -> Iterator[Guess]:
         return plain(*given, **more)
 
     computed(recurrence=look)(answer.forward)
+    dropped = computed(
+        inputs=lambda a, case: {n: 0 * a[n] for n in a if n.startswith("cotangent.last.")} or None
+    )
+    yield guess("state.gradient", "the gradient that arrives through the last state is dropped", dropped)
     for which in names:
         for length in (None, 1, 2, 3, 4, 8, 16, 32, 64):
             words = f"your reverse scan {which} is cut at every {f'{length} tokens' if length else 'chunk'}: "
@@ -456,9 +460,9 @@ def in_pieces(
     y: Any = None
     for first in range(0, T, step):
         cut = partial(rows_of, first=first, stop=min(first + step, T), axis=axis)
-        piece, state = plain(*(cut(x) if in_time(x) else x for x in arrays), state, None, **more)
-        y = piece if y is None else join(y, piece, axis=axis)
-    return y, state
+        piece, last = plain(*(cut(x) if in_time(x) else x for x in arrays), state, None, **more)
+        y, state = piece if y is None else join(y, piece, axis=axis), value(last)
+    return y, last
 
 
 def handed_on(got: list[Any], saved: Any, dy: Any) -> list[Any]:
