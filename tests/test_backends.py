@@ -16,7 +16,7 @@ from check import same
 
 import peref
 from peref import backends
-from peref.backends.numba import ahead, host, kernel
+from peref.backends.numba import ahead, host, kept, kernel
 from peref.config import Config
 from peref.errors import Misuse
 from peref.model import init
@@ -119,7 +119,7 @@ from peref.backends.numba import ahead, kernel
 ahead.OFTEN = ("embedding.take", "adamw.adamw")  # which take least
 print(kernel.FOLDER)
 backends.get("numba", threads=1, say=print)
-print(sum(1 for _ in kernel.FOLDER.glob("**/*.nbi")) if kernel.FOLDER else "")
+print(sum(1 for _ in kernel.FOLDER.glob("*.kept")) if kernel.FOLDER else "")
 """
 
 
@@ -131,10 +131,10 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     first = start(tmp_path, USE)
     assert first.returncode == 0, first.stderr
     folder, said, kept = first.stdout.splitlines()
-    assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.fingerprint()}")
-    assert said.startswith("compiling the kernels that most models need")
+    assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.target()}")
+    assert said.startswith("compiling 2 kernels that most models need")
     assert int(kept) == 2
-    assert {path.stem for path in Path(folder).glob("*.done")} == {"embedding.take", "adamw.adamw"}
+    assert {path.stem for path in Path(folder).glob("*.kept")} == {"embedding.take", "adamw.adamw"}
     assert start(tmp_path, USE).stdout.splitlines() == [folder, kept]
 
 
@@ -174,7 +174,7 @@ def test_a_cache_folder_that_fails_later_is_no_obstacle(monkeypatch, tmp_path, f
     monkeypatch.setattr(made, "compiled", None)
     if fails == "full":
         folder.mkdir()
-        monkeypatch.setattr(Path, "touch", refuse)
+        monkeypatch.setattr("peref.store.os.write", refuse)
     table = np.arange(20, dtype=np.float32).reshape(10, 2)
     same(backends.get("numba").take(table, np.arange(9)), table[:9], 0)
     assert made.compiled
@@ -193,7 +193,7 @@ try:
 except OSError:
     x = np.zeros((1, 3), np.float32)
     y = backends.get("numba", threads=1).rms_norm(x, x[0], eps=1.0)
-    print(peref.__file__, *y[0], *kernel.FOLDER.glob("*.done"))
+    print(peref.__file__, *y[0], *kernel.FOLDER.glob("*.kept"))
 """
 
 
@@ -255,11 +255,12 @@ def test_the_digest_follows_the_sources(monkeypatch, tmp_path):
 
 
 def test_kernels_take_nothing_from_elsewhere():
-    """What a file of kernels imports of the package lies beside it, is among the sources, or is where the
-    cache folder is.
+    """What a file of kernels imports of the package lies beside it, is among the sources, or keeps what
+    was compiled.
     """
     known = {f"peref.ops.{path.stem}" for path in kernel.sources() if path.parent.name == "ops"}
-    for path in set(Path(kernel.__file__).parent.glob("[!_]*.py")) - {Path(kernel.__file__)}:
+    neither = {Path(module.__file__) for module in (kernel, kept)}
+    for path in set(Path(kernel.__file__).parent.glob("[!_]*.py")) - neither:
         for module in re.findall(r"^(?:from|import) (peref[\w.]*)", path.read_text(), re.M):
             assert module in known or module.startswith("peref.backends.numba"), (path.name, module)
 

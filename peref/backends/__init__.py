@@ -4,7 +4,8 @@
 field that it fills computes every call or refuses in words.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
@@ -32,6 +33,7 @@ def call(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
 
 
+SECONDS_BETWEEN = 5.0  # two lines about what is left to compile
 NO_OPERATION = ("name", "skips", "recurrences")  # fields that are no operation
 
 
@@ -100,6 +102,20 @@ def resolved(name: str, dtype: Any) -> str:
     return "numba" if find_spec("numba") and str(dtype) == "float32" else "numpy"
 
 
+def left_of(waiting: Sequence[str], say: Callable[[str], None]) -> Callable[[str], None]:
+    """What is told of each kernel that is compiled, and says now and then how many of `waiting` are left."""
+    left, last = set(waiting), time.monotonic()
+
+    def done(name: str) -> None:
+        nonlocal last
+        left.discard(name)
+        if left and time.monotonic() - last >= SECONDS_BETWEEN:
+            last = time.monotonic()
+            say(f"{counted(len(left), 'kernel')} of {len(waiting)} left to compile")
+
+    return done
+
+
 def get(
     name: str = "auto",
     *,
@@ -126,10 +142,11 @@ def get(
     driver, a GPU, memory or a library of CUDA's is missing, and for threads of a backend that has none.
 
     What this does to the whole process. numba: glibc's malloc keeps up to a gigabyte of what is freed, and
-    numba's number of threads is set for the calling thread; numba's cache folder and optimisation level are
-    others while a kernel is compiled, and the number of threads while tracemalloc traces. cuda: the garbage
-    collector rests while a training step runs; cupy.asarray, cupy.array and CuPy's allocator of pinned memory
-    are others while one is recorded. All but the first two are put back.
+    numba's number of threads is set for the calling thread, and `say` is told of kernels that are compiled
+    later; numba's optimisation level is another while a kernel is compiled, and the number of threads while
+    tracemalloc traces. cuda: the garbage collector rests while a training step runs; cupy.asarray, cupy.array
+    and CuPy's allocator of pinned memory are others while one is recorded. All but the first three are put
+    back.
     """
     if name not in ("auto", *KNOWN):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")
@@ -158,7 +175,7 @@ def get(
         return cuda.here(name, every_tile, record, say)
     if not find_spec("numba"):
         raise Misuse(f"the numba backend needs numba: {install('numba')}; or use --backend numpy")
-    from peref.backends.numba import BACKEND, ahead, host, kernel
+    from peref.backends.numba import BACKEND, ahead, host, kept, kernel
 
     host.keep_memory()
     idle = host.idle_cores() if threads != 1 else 1
@@ -174,17 +191,18 @@ def get(
             f"others compute on this machine now, so {taken}; --threads {all_cores} takes all, and changes "
             "no bit"
         )
+    kernel.TOLD[:] = [say]
+    if damaged := kept.remove_damaged(kernel.FOLDER) if kernel.FOLDER else []:
+        say(f"compiled anew, for what was kept of them was damaged: {', '.join(damaged)}")
     if waiting := ahead.missing(ahead.OFTEN):
-        kept = (
-            "this is kept for the next time"
-            if kernel.FOLDER
-            else "nothing can be kept: the cache folder cannot be written"
+        where = (
+            "this is kept for the next time" if kernel.FOLDER else f"nothing can be kept: {kernel.WHY_NOT}"
         )
         say(
-            f"compiling the kernels that most models need, others as they are called; {kept} ({program()} "
-            "warmup compiles all ahead)"
+            f"compiling {counted(len(waiting), 'kernel')} that most models need, others as they are called; "
+            f"{where} ({program()} warmup compiles all ahead)"
         )
-        ahead.compile_ahead(waiting, as_it_is)
+        ahead.compile_ahead(waiting, left_of(waiting, say))
     return (
         replace(BACKEND, skips=False, attention=partial(BACKEND.attention, skip=False))
         if every_tile

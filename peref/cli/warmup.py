@@ -26,7 +26,7 @@ def command(as_json: bool) -> None:
         ahead.compile_ahead(waiting, lambda name: bar.to(bar.count + 1, name))
     done: dict[str, Any] = {"kernels": names, "compiled": waiting, "lanes": host.LANES}
     done |= {"folder": kernel.FOLDER and str(kernel.FOLDER), "seconds": time.perf_counter() - began}
-    nowhere = "nowhere: the cache folder cannot be written, so every process compiles for itself"
+    nowhere = f"nowhere, so every process compiles for itself: {kernel.WHY_NOT}"
     said = {
         "kernels": f"{len(names)}, {len(waiting)} of them compiled now, {host.LANES} lanes",
         "kept in": done["folder"] or nowhere,

@@ -263,6 +263,19 @@ PUBLIC_NAMES: dict[str, str] = {
     """,
 }
 
+NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without saying it
+    **{"llama": {"gated": True}, "phi3": {"gated": True, "norm": "rms", "biases": False}},
+    **{kind: {"gated": True, "norm": "rms", "qk_norm": False} for kind in ("gpt_oss", "llama4")},
+    **{"phi": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
+    **{"gpt_neox": {"norm": "layer", "gated": False, "norm_place": "before", "qk_norm": False}},
+    **{"gptj": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
+    **{"gpt2": {"norm": "layer", "gated": False, "biases": True, "qkv_bias": True, "qk_norm": False}},
+    **{"falcon": {"norm": "layer", "gated": False, "embed_norm": False}},
+    **{"bloom": {"norm": "layer", "gated": False, "embed_norm": True}},
+    **{"mpt": {"norm": "layer", "gated": False, "biases": False}},
+    **{"t5": {"norm": "rms", "biases": False}},
+    **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
+}
 GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 UNGATED = {
     "gelu_new": "gelu",

@@ -8,7 +8,7 @@ from peref.config import Config
 from peref.errors import Misuse
 from peref.pair import Pair
 from peref.parameters import drawn
-from peref.porting.families import PUBLIC_NAMES, Kind
+from peref.porting.families import NEEDS, PUBLIC_NAMES, Kind
 from peref.rng import Blank
 from peref.xp import Arrays, library, namespace
 
@@ -17,19 +17,6 @@ BUFFER = (
     r"|transformer\.h\.\d+\.attn\.((masked_)?bias|embed_positions)"
     r"|gpt_neox\.layers\.\d+\.attention\.(masked_)?bias"
 )
-NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without saying it
-    **{"llama": {"gated": True}, "phi3": {"gated": True, "norm": "rms", "biases": False}},
-    **{kind: {"gated": True, "norm": "rms", "qk_norm": False} for kind in ("gpt_oss", "llama4")},
-    **{"phi": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
-    **{"gpt_neox": {"norm": "layer", "gated": False, "norm_place": "before", "qk_norm": False}},
-    **{"gptj": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
-    **{"gpt2": {"norm": "layer", "gated": False, "biases": True, "qkv_bias": True, "qk_norm": False}},
-    **{"falcon": {"norm": "layer", "gated": False, "embed_norm": False}},
-    **{"bloom": {"norm": "layer", "gated": False, "embed_norm": True}},
-    **{"mpt": {"norm": "layer", "gated": False, "biases": False}},
-    **{"t5": {"norm": "rms", "biases": False}},
-    **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
-}
 TABLES = {
     kind: tuple(tuple(row.split()) for row in PUBLIC_NAMES[kind].strip().splitlines())
     for kind in PUBLIC_NAMES

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from numba.core import config
 
+from peref.backends.numba.kept import file_of
 from peref.backends.numba.kernel import FOLDER, KERNELS, digest, kernels
 
 OFTEN = (  # what training the default model calls, what takes longest to compile first
@@ -50,9 +51,7 @@ def every() -> list[str]:
 def missing(names: Iterable[str]) -> list[str]:
     """Those that have yet to be compiled."""
     ready = {name for name, kernel in KERNELS.items() if kernel.compiled}
-    return [
-        name for name in names if name not in ready and not (FOLDER and (FOLDER / f"{name}.done").exists())
-    ]
+    return [name for name in names if name not in ready and not (FOLDER and file_of(FOLDER, name).exists())]
 
 
 def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
@@ -65,7 +64,7 @@ def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
 
 def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
     """In as many processes as there are cores, into FOLDER; where there is none each process must compile for
-    itself. `done` as above.
+    itself, when a kernel is called. `done` as above.
 
     Each process is told the next name when it has done one. What a process leaves undone is compiled when it
     is called.

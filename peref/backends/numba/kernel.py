@@ -1,16 +1,16 @@
 """Kernel: a function that is compiled when it is first called, and kept for later processes.
 
-Compiled kernels are kept in the user's cache folder, under a digest of all that they are made from: numba
-looks at the age of one file only and would run old code after a change in another. Where that folder cannot
-be written (a full disk, no home) every process compiles for itself.
+Compiled kernels are kept in the user's cache folder (kept.py), in a folder whose name is a digest of all that
+machine code follows from: sources, compiler, Python, processor. Where the sources lie is not among it, so all
+clones and environments of the same code share them.
 """
 
-import contextlib
 import hashlib
-import os
+import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from tracemalloc import is_tracing
@@ -23,13 +23,14 @@ import numba
 import numpy as np
 from numba.core import config
 
-from peref import share
 from peref.backends.numba.host import LANES, features
+from peref.backends.numba.kept import Kept, file_of, locked, own_folder
 from peref.ops import activation
 
 # numba's 3 compiles a tenth longer, and what comes out is not faster
 OPTIMIZED = type(config.OPT)(min(config.OPT, 2))
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True}
+SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "ENABLE_AVX", "LOOP_VECTORIZE", "SLP_VECTORIZE")
 INNER = OPTIONS | {"no_cpython_wrapper": True}  # of functions that only kernels call
 
 
@@ -44,64 +45,30 @@ def digest() -> str:
     """
     found = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {np.__version__} {LANES}".encode())
     for path in sources():
-        found.update(path.read_bytes())
+        body = path.read_bytes()
+        found.update(f"{path.name}\0{len(body)}\0".encode() + body)
     return found.hexdigest()[:16]
 
 
-def fingerprint() -> str:
-    """Digest of what numba's own cache goes by besides: where the sources lie and how old they are, this
-    Python, this processor.
+def target() -> str:
+    """Digest of what the sources are compiled for: this Python, this processor, the settings of numba's that
+    change code.
     """
-    files = sorted(Path(__file__).resolve().parent.glob("*.py"))
-    about = [sys.implementation.cache_tag, llvm.get_host_cpu_name(), features()]
-    about += [f"{file} {file.stat().st_mtime_ns}" for file in files]
-    return hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:16]
+    python = (sys.implementation.cache_tag, getattr(sys, "abiflags", ""))
+    processor = (
+        platform.system(),
+        platform.machine(),
+        config.CPU_NAME or llvm.get_host_cpu_name(),
+        features(),
+    )
+    settings = [getattr(config, name) for name in SETTINGS]
+    return hashlib.sha256(repr((python, processor, settings)).encode()).hexdigest()[:16]
 
 
-def writable() -> Path | None:
-    """The folder that compiled kernels are kept in, or None where nothing can be written or nothing is
-    compiled.
-    """
-    if config.DISABLE_JIT:
-        return None
-    folder = share.cache_folder() / "numba" / f"{digest()}-{fingerprint()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"room for a kernel" * 4096)
-        probe.unlink()
-    except OSError:
-        return None
-    return folder
-
-
-FOLDER = writable()
-
-
-@contextlib.contextmanager
-def kept(name: str) -> Iterator[None]:
-    """What is compiled meanwhile goes to FOLDER and comes from there; each kernel in one process at a
-    time, for two may spoil each other's files.
-    """
-    if FOLDER is None:
-        yield
-        return
-    before = config.CACHE_DIR
-    with open(FOLDER / f"{name}.lock", "w") as lock:
-        if os.name == "posix":
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        config.CACHE_DIR = str(FOLDER)
-        try:
-            yield
-            (FOLDER / f"{name}.done").touch()
-        finally:
-            config.CACHE_DIR = before
-
-
+FOLDER, WHY_NOT = own_folder(f"{digest()}-{target()}")
 ONE_AT_A_TIME = threading.RLock()
 KERNELS: dict[str, "Kernel"] = {}  # "module.function", of the modules that are imported
+TOLD: list[Callable[[str], None]] = []  # whom the last backends.get named, to be told of what takes long
 
 
 class Kernel:
@@ -119,7 +86,7 @@ class Kernel:
         """On one thread while tracemalloc traces: others would wait for the interpreter's lock, which the
         caller has, at their first allocation.
         """
-        compiled = self.compiled or self.ready()
+        compiled = self.compiled or self.first()
         if not is_tracing():
             compiled(*arguments)
             return
@@ -130,20 +97,34 @@ class Kernel:
         finally:
             numba.set_num_threads(before)
 
+    def first(self) -> Callable:
+        """As ready(), and somebody waits for it."""
+        if not self.kept():
+            for say in TOLD:
+                with suppress(OSError):  # nobody reads it
+                    say(f"compiling {self.name}{', which is kept for the next time' if FOLDER else ''}")
+        return self.ready()
+
+    def kept(self) -> bool:
+        """Whether a process before has compiled it."""
+        return FOLDER is not None and file_of(FOLDER, self.name).exists()
+
     def ready(self) -> Callable:
-        with ONE_AT_A_TIME:  # the folder is a setting of numba's, the same for all threads
-            try:
-                with kept(self.name):
-                    self.compiled = self.made(cache=FOLDER is not None)
-            except OSError:  # the disk is full, or the folder is gone
-                self.compiled = self.made(cache=False)
+        with ONE_AT_A_TIME:  # numba's level of optimisation is the same for all threads
+            self.compiled = self.compiled or self.made()
         return self.compiled
 
-    def made(self, cache: bool) -> Callable:
+    def made(self) -> Callable:
         before, config.OPT = config.OPT, OPTIMIZED
         try:
             numba.get_num_threads()  # starts the threads, whose functions compiled code is linked to
-            return numba.njit(self.signature, cache=cache, **OPTIONS)(self.function)
+            dispatcher = numba.njit(**OPTIONS)(self.function)
+            if FOLDER:
+                dispatcher._cache = Kept(file_of(FOLDER, self.name))
+            with nullcontext() if self.kept() or FOLDER is None else locked(file_of(FOLDER, self.name)):
+                dispatcher.compile(self.signature)
+            dispatcher.disable_compile()
+            return dispatcher
         finally:
             config.OPT = before
 

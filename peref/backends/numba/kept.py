@@ -1,0 +1,134 @@
+"""Kept kernels: what numba made of each, in a file that notices any flipped bit before it is unpickled.
+
+    FOLDER / <module>.<function>.kept  =  SHA-256 of folder, file and payload [32] | payload, pickled by numba
+
+A pickle can do anything, so it is read only where nobody else may write: FOLDER and the two folders above it
+are real ones of the user's own, FOLDER of mode 0700. Where it is not so, or nothing can be written, every
+process compiles for itself.
+Not here: what names FOLDER, and when something is compiled (kernel.py).
+"""
+
+import contextlib
+import hashlib
+import os
+import pickle
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from peref import share, store
+from peref.errors import PerefError
+
+DIGEST = 32  # bytes of a SHA-256
+CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(
+    os, "O_NONBLOCK", 0
+)  # no link is followed, no FIFO waited for
+OURS = 0o700
+USER = os.geteuid() if os.name == "posix" else 0
+
+
+def objection(folder: Path, others: int) -> str:
+    """Why this folder is not trusted, "" where it is; `others` are the bits that its mode may not have."""
+    if os.name != "posix":
+        return ""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is a link or no folder; remove it"
+    if found.st_uid != USER:
+        return f"{folder} belongs to another user; remove it, or name another cache folder (XDG_CACHE_HOME)"
+    if found.st_mode & others:
+        return f"{folder} is open to others; close it: chmod {'700' if others & 0o044 else 'go-w'} {folder}"
+    return ""
+
+
+def own_folder(name: str) -> tuple[Path | None, str]:
+    """The folder of that name in the user's cache folder, made where it is missing, or None and why nothing
+    can be kept.
+    """
+    try:
+        top = share.cache_folder()
+        if not top.is_absolute():
+            return None, f"the home folder '{top}' is no absolute path"
+        top.parent.mkdir(parents=True, exist_ok=True)
+        for folder, others in ((top, 0o022), (top / "numba", 0o022), (top / "numba" / name, 0o077)):
+            folder.mkdir(OURS, exist_ok=True)
+            if why := objection(folder, others):
+                return None, why
+        probe = folder / f".probe-{os.getpid()}"
+        probe.write_bytes(b"room for a kernel" * 4096)
+        probe.unlink()
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home
+        return None, f"the cache folder cannot be written ({error})"
+    return folder, ""
+
+
+def file_of(folder: Path, kernel: str) -> Path:
+    return folder / f"{kernel}.kept"
+
+
+def digest_of(path: Path, payload: bytes) -> bytes:
+    """It covers where the file belongs: another kernel's, or that of other sources, is not taken for this."""
+    return hashlib.sha256(f"{path.parent.name}/{path.name}\0".encode() + payload).digest()
+
+
+def payload_of(path: Path) -> bytes | None:
+    """What was written to `path`, None where there is nothing, or not this."""
+    try:
+        with open(os.open(path, os.O_RDONLY | CAREFUL), "rb") as file:
+            found = os.fstat(file.fileno())
+            data = file.read() if stat.S_ISREG(found.st_mode) and found.st_uid == USER else b""
+    except OSError:
+        return None
+    return data[DIGEST:] if data[:DIGEST] == digest_of(path, data[DIGEST:]) else None
+
+
+def remove_damaged(folder: Path) -> list[str]:
+    """The kernels whose files are not what was written, which are removed."""
+    damaged = [path for path in sorted(folder.glob("*.kept")) if payload_of(path) is None]
+    for path in damaged:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return [path.stem for path in damaged]
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time, where the file system can: who waits finds what the other has compiled."""
+    with contextlib.ExitStack() as stack:
+        if os.name == "posix":
+            import fcntl
+
+            with contextlib.suppress(OSError):
+                lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | CAREFUL, 0o600)
+                stack.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True)
+class Kept(NullCache):
+    """What numba asks before it compiles, and tells when it has: the cache of one kernel."""
+
+    path: Path
+
+    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
+        target_context.refresh()
+        payload = payload_of(self.path)
+        return None if payload is None else CompileResult._rebuild(target_context, *pickle.loads(payload))
+
+    def save_overload(self, sig: Any, data: CompileResult) -> None:
+        """As it can be: on a full disk, or where the folder has gone, this process has its kernel all the
+        same.
+        """
+        if data.library.has_dynamic_globals:  # an address of this process
+            return
+        payload = dumps(data._reduce())
+        with contextlib.suppress(PerefError):
+            store.sweep(self.path.parent)
+            store.write_bytes(self.path, digest_of(self.path, payload) + payload)
