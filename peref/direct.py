@@ -46,6 +46,7 @@ from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, fills, s
 from peref.model import PLAIN
 from peref.ops.attention import scores
 from peref.ops.place import At, positions_of
+from peref.ops.shape import join
 from peref.ops.turn import LAYOUTS
 from peref.parameters import learned_settings
 from peref.rng import generator
@@ -72,6 +73,20 @@ def masked_backward(see, dy):
 
 
 masked = Op(masked_forward, masked_backward)
+
+
+def last_rows_forward(o, *, count):
+    """The last `count` tokens of o [B,H,T,D]."""
+    return o[:, :, o.shape[2] - count :], o.shape
+
+
+def last_rows_backward(shape, dy):
+    do = np.zeros(shape, dy.dtype)
+    do[:, :, shape[2] - dy.shape[2] :] = dy
+    return (do,)
+
+
+last_rows = Op(last_rows_forward, last_rows_backward)
 
 
 # ---------------------------------------------------------------- what was given
@@ -114,10 +129,15 @@ def heads_of(q: Any, k: Any, v: Any = None) -> dict[str, int]:
     return {"H": q.shape[1], "G": k.shape[1], "D": q.shape[3]}
 
 
+def check_count(what: str, n: Any) -> None:
+    """Raises Misuse unless it counts something."""
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise Misuse(f"{what} is {n!r}; expected a whole number, at least 1")
+
+
 def check_sizes(facts: dict[str, Any]) -> None:
     for fact in ("H", "L"):
-        if facts[fact] < 1:
-            raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
+        check_count(fact, facts[fact])
 
 
 def layer_of(name: str, facts: dict[str, Any], given: dict[str, Any], layout: str) -> Layer:
@@ -293,14 +313,13 @@ def counted_tokens(tokens: int | None, positions: Any) -> int:
     """How many tokens there are. Raises Misuse unless their number or a row of positions is given."""
     if (tokens is None) == (positions is None):
         raise Misuse("give either tokens or positions")
-    if np.ndim(0 if positions is None else positions) > 1:
+    if positions is not None and np.ndim(positions) != 1:
         raise Misuse(
             f"positions are {list(np.shape(positions))}; expected [T], one number for each token of one "
             "sequence, such as positions=[2, 1, 4]"
         )
     T = np.size(positions) if tokens is None else tokens
-    if T < 1:
-        raise Misuse(f"there are {T} tokens; expected at least 1")
+    check_count("the number of tokens", T)
     return T
 
 
@@ -329,7 +348,7 @@ def attention(
     `name` may be several encodings joined by +, and the options settings of a layer (member.py): softcap,
     chunk, global_tokens, scale, temperature and its two; sinks=True takes params["sinks"] [H], and
     temperature="ssmax" params["temperature"] [H]. Logits are scaled as the encoding wants it where scale is
-    not given: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for encodings that compute something of
+    not given: D**-0.5, and 1 for t5. x [B,S,C] is the layer's input, for encodings that compute something of
     it (forget gates, Householder maps); without it C is H D. window and seg [B,S] are those of ops/place.py,
     the other settings those of `rotate` and `bias`. Raises Misuse for an encoding that replaces attention or
     is added to the embedding, and sizes that do not fit.
@@ -342,19 +361,20 @@ def attention(
     layer = layer_of(name, facts, options, layout)
     encoding = layer.pe
     if x is None and encoding.features:
-        raise Misuse(f"{name} computes something of the layer's input; give x [B,T,C]")
-    if encoding.features and T < S:
-        raise Misuse(f"{name} keeps something of every token; give a query for each of the {S} keys")
-    if x is not None and (x.ndim != 3 or x.shape[:2] != (B, T)):
-        raise Misuse(f"x is {list(x.shape)}; expected [{B}, {T}, C], the layer's input")
+        raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
+    if x is not None and (x.ndim != 3 or x.shape[:2] != (B, S)):
+        raise Misuse(f"x is {list(x.shape)}; expected [{B}, {S}, C], the layer's input")
     p = parameters(name, encoding, params, seed, dtype, learned_settings(layer, facts["H"], facts["L"]))
     at = place(name, encoding, dtype, S, positions, B, causal=causal, window=window, seg=seg, n=n)
-    at = of_last(layer.place(at), T)
+    if encoding.features and T < S:  # something of every token: as many queries, of which the last count
+        q = join(np.zeros((B, sizes["H"], S - T, sizes["D"]), dtype), q, axis=2)
+    at = of_last(layer.place(at), q.shape[2])
     made, how = None, layer.of_heads(p, layer.factor(at.i))
-    if T < S:
+    if q.shape[2] < S:
         made = None, place_tables(PLAIN, replace(encoding, rotate=None), p, at)[1]
         q, k = turned(encoding, p, q, k, at, layout)
-    return attend_heads(PLAIN, encoding, p, q, k, v, x, at, made=made, **how)[0]
+    o = attend_heads(PLAIN, encoding, p, q, k, v, x, at, made=made, **how)[0]
+    return o if q.shape[2] == T else last_rows(o, count=T)
 
 
 def probabilities(name: str, q: Any, k: Any, **given: Any) -> Any:
@@ -421,6 +441,7 @@ def embed(
     of `bias`. Raises Misuse for an encoding that adds nothing there.
     """
     T = counted_tokens(tokens, positions)
+    check_count("width", width)
     encoding = chosen(name, ("embed",), {"H": 1, "C": width, "L": T if L is None else L}, options)
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
     p = parameters(name, encoding, params, seed, dtype)
@@ -452,7 +473,9 @@ def mix(
     if x.ndim != 3 or min(x.shape) < 1:
         raise Misuse(f"x is {list(x.shape)}; expected [B, T, C], the layer's input")
     B, T, C = x.shape
-    if head_width is None and (heads < 1 or C % heads):
+    check_count("heads", heads)
+    check_count("head_width", 1 if head_width is None else head_width)
+    if head_width is None and C % heads:
         raise Misuse(f"width {C} does not divide by {heads} heads; change one, or give head_width")
     facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C}
     encoding = chosen(name, ("mix",), facts | {"L": T if L is None else L, "causal": True}, options)

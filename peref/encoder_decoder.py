@@ -16,10 +16,11 @@ import numpy as np
 
 from peref.backends import Backend
 from peref.config import Config
-from peref.layers import Memory, last_norm
+from peref.layers import last_norm
 from peref.model import PLAIN, check_tokens, forward
 from peref.pair import Pair
 from peref.parameters import half_of
+from peref.passes import Memory
 from peref.xp import Arrays
 
 

@@ -13,16 +13,13 @@ that begin a pass (model.py).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from peref import hooks
-from peref.backends import Backend
 from peref.config import Config
 from peref.errors import Misuse
 from peref.ops.activation import gated, geglu, gelu, relu, relu2, swiglu, swiglu_clamped
 from peref.ops.cast import in_dtype
-from peref.ops.cross import Cross
 from peref.ops.experts import routed
 from peref.ops.gelu_exact import gelu_exact
 from peref.ops.kept import Kept
@@ -31,97 +28,13 @@ from peref.ops.place import At
 from peref.ops.scaled import scaled, softcapped
 from peref.ops.shape import add, merge_heads, split_heads
 from peref.ops.shift import lerp, previous
-from peref.parameters import by_layer, where_on_disk
+from peref.passes import FUSED, Pass
 from peref.xp import Arrays, namespace
 
 ACTIVATIONS: dict[str, Callable] = {  # of W_up x, the gated ones of W_gate x and W_up x
     **{"swiglu": swiglu, "geglu": geglu, "swiglu_clamped": swiglu_clamped},
     **{"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu, "relu2": relu2},
 }
-FUSED = ("swiglu", "gelu")  # those of Backend.activated_linear
-
-
-class Tables(NamedTuple):
-    """What the place decides of a layer, the same in every layer that is alike."""
-
-    rotation: Any  # angle [...,T,R/2], gain_q, gain_k
-    distances: Any  # [H,N]
-    factor: Any  # on queries, [T] or [B,T]
-    token: Callable | None  # the whole layer in one call (Backend.token)
-
-
-class Memory(NamedTuple):
-    """What a decoder attends to beside itself."""
-
-    x: Any  # the output of an encoder, [B,S,C]
-    seg: Any  # [B,S], 0 is padding
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What is the same for all layers of one forward pass."""
-
-    be: Backend
-    cfg: Config
-    params: Arrays  # by their names on disk
-    weights: list[Arrays]  # of each layer, without its number
-    inside: list[Arrays]  # of each layer's encoding, by their bare names
-    at: At  # the place of the tokens
-    there: At  # the same where the backend computes
-    places: list[At]  # and as each layer sees it
-    tables: list[Tables]  # of each layer
-    across: Arrays  # what layers hand on
-    memory: Memory | None = None
-    beside: Cross | None = None  # which of its tokens each of these sees
-
-
-def start_pass(
-    be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = False, memory: Memory | None = None
-) -> Pass:
-    """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
-    (weights, inside), there = by_layer(cfg, params), be.place(at)
-    layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {(layer.sees, layer.whole): layer.place(there) for layer in layers}
-    made: dict[Any, Tables] = {}
-    found = []
-    for number, (layer, p) in enumerate(zip(layers, inside, strict=True)):
-        pe, place = layer.pe, seen[layer.sees, layer.whole]
-        alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
-        if alike not in made:
-            tables, token = hooks.place_tables(be, pe, p, place), None
-            factor, more = layer.factor(place.i), layer.softcap or layer.sinks
-            more = more or factor is not None or place.everywhere is not None
-            more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
-            more = more or layer.experts or not is_usual(cfg)
-            if alone and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
-                settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "norm", "eps")}
-                settings |= {"F": layer.F, "layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
-                token = be.token(*tables, at=place, **settings)
-            made[alike] = Tables(*tables, factor, token)
-        found.append(made[alike])
-    places = [seen[layer.sees, layer.whole] for layer in layers]
-    beside = None if memory is None else be.place(beside_of(at, memory.seg))
-    return Pass(be, cfg, params, weights, inside, at, there, places, found, {}, memory, beside)
-
-
-def beside_of(at: At, seg: Any) -> Cross:
-    """Which tokens of another sequence, segments [B,S], the queries at this place see."""
-    mine = None if at.seg is None else at.seg[:, at.S - at.T :]
-    return Cross.of(at.T, seg.shape[1], mine, seg, len(seg))
-
-
-def is_usual(cfg: Config) -> bool:
-    """Whether a layer is one that Backend.token computes."""
-    usual = (
-        "norm_place",
-        "norm_from_one",
-        "residual",
-        "qk_norm_over",
-        "residual_factor",
-        "unit_heads",
-        "cross",
-    )
-    return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)
 
 
 def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:

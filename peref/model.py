@@ -13,9 +13,10 @@ from peref.backends import Backend
 from peref.cache import Cache, cache
 from peref.config import Config
 from peref.errors import Misuse
-from peref.layers import Memory, Pass, block, embed, head, start_pass
+from peref.layers import block, embed, head
 from peref.ops.place import At
 from peref.parameters import check, init, of_encoding, step_sizes
+from peref.passes import Memory, Pass, start_pass
 from peref.tape import Var
 from peref.xp import Arrays, to_host
 

@@ -92,7 +92,5 @@ def cache_folder(platform: str = sys.platform, environ: Mapping[str, str] = os.e
     """The user's cache folder for peref, by the custom of the platform. It need not exist yet."""
     if platform == "darwin":
         return Path.home() / "Library" / "Caches" / "peref"
-    windows = platform == "win32"
-    variable, custom = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
-    asked = Path(environ.get(variable, ""))
-    return (asked if asked.is_absolute() else Path.home() / custom) / "peref"
+    asked = Path(environ.get("XDG_CACHE_HOME", ""))
+    return (asked if asked.is_absolute() else Path.home() / ".cache") / "peref"

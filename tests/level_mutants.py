@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from peref import hooks, layers, model
+from peref import hooks, layers, model, passes
 from peref.backends import Backend
 from peref.golden.compute import model as stack
 from peref.golden.compute import reference, trace, training
@@ -30,7 +30,7 @@ from peref.tape import Op, value
 
 def sublayer(case, p, h, at):
     """Attention, or what stands in its place, of the normed input."""
-    this = layers.start_pass(model.PLAIN, case.config, p, at)
+    this = passes.start_pass(model.PLAIN, case.config, p, at)
     return (layers.mixer if case.hook == "mix" else layers.self_attention)(this, 0, h, None)[0]
 
 
@@ -39,7 +39,7 @@ def wired(order):
 
     def block(case, a):
         p, cfg, at = stack.parameters_in(a), case.config, case.at
-        this = layers.start_pass(model.PLAIN, cfg, p, at)
+        this = passes.start_pass(model.PLAIN, cfg, p, at)
         norm = lambda name: lambda x: layers.norm(this, this.weights[0], name, x)
         feed = lambda x: layers.feed_forward(this, 0, x, None)
         return {"y": order(a["x"], norm("norm1"), norm("norm2"), lambda h: sublayer(case, p, h, at), feed)}

@@ -14,9 +14,10 @@ from peref.encodings import HOOKS, claims_of, get, module
 from peref.errors import Misuse
 from peref.laws import claimed, everywhere
 from peref.laws.small import Subject
-from peref.layers import block, head, start_pass
+from peref.layers import block, head
 from peref.ops.place import At
 from peref.parameters import of_encoding, step_sizes
+from peref.passes import start_pass
 from peref.settings import choose
 from peref.tape import Op
 

@@ -473,7 +473,6 @@ def test_the_cache_folder(tmp_path):
     assert (
         share.cache_folder("darwin", {"XDG_CACHE_HOME": elsewhere}) == home / "Library" / "Caches" / "peref"
     )
-    assert share.cache_folder("win32", {"LOCALAPPDATA": elsewhere}) == tmp_path / "peref"
 
 
 # --- batches

@@ -565,7 +565,7 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
             "xpos reads only the past; causal=False is not for it",
         ),
         (lambda: peref.rotate("rope", q, k, positions=[np.nan] * T), "positions must be finite numbers"),
-        (lambda: peref.rotate("rope", q, k, L=0), "L is 0; expected at least 1"),
+        (lambda: peref.rotate("rope", q, k, L=0), "L is 0; expected a whole number, at least 1"),
         (
             lambda: peref.attention("none", q, k, v, seg=np.ones((1, T), int)),
             "seg is [1, 7]; expected [2, 7], one number for each token",
@@ -577,7 +577,7 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
         ),
         (
             lambda: peref.attention("path", q, k, v),
-            "path computes something of the layer's input; give x [B,T,C]",
+            "path computes something of the layer's input; give x [B,S,C]",
         ),
         (
             lambda: peref.attention("path", q, k, v, x=x[:1]),
@@ -588,8 +588,11 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
             lambda: peref.bias("alibi", heads=H, tokens=T, positions=range(T)),
             "give either tokens or positions",
         ),
-        (lambda: peref.bias("alibi", heads=H, positions=[]), "there are 0 tokens; expected at least 1"),
-        (lambda: peref.bias("alibi", heads=0, tokens=T), "H is 0; expected at least 1"),
+        (
+            lambda: peref.bias("alibi", heads=H, positions=[]),
+            "the number of tokens is 0; expected a whole number, at least 1",
+        ),
+        (lambda: peref.bias("alibi", heads=0, tokens=T), "H is 0; expected a whole number, at least 1"),
         (
             lambda: peref.bias("alibi", heads=H, positions=np.zeros((2, 3))),
             "positions are [2, 3]; expected [T], one number for each token of one sequence, such as",
@@ -727,6 +730,20 @@ def test_fewer_queries_than_keys_are_the_last(name, given):
         gradient(lambda q, k, v: peref.attention(name, q, k, v, **given), [last, k, v])
 
 
+@pytest.mark.parametrize("name", [name for name in names() if get(name).features])
+def test_one_query_of_what_reads_every_token(name):
+    """Gates and maps are of all keys, so x is too; the gradient goes to it by way of them."""
+    q, k, v, x = qkvx()
+    whole, last = peref.attention(name, q, k, v, x=x), q[:, :, -2:]
+    same(peref.attention(name, last, k, v, x=x), whole[:, :, -2:], 1e-13)
+    read = bool(np.ptp(peref.attention(name, last, k, v, x=-x) - whole[:, :, -2:]))  # with these options
+    gradient(
+        lambda q, k, v, x: peref.attention(name, q, k, v, x=x), [last, k, v, x], wrt=[0, 1, 2, 3][: 3 + read]
+    )
+    with pytest.raises(Misuse, match=r"x is \[\d, 2, \d+\]; expected \[\d, 7, C\], the layer's input"):
+        peref.attention(name, last, k, v, x=x[:, -2:])
+
+
 def test_one_query_is_turned_at_the_last_place():
     q, k, _, _ = qkvx()
     for name in ("rope", "xpos", "yarn"):
@@ -794,6 +811,14 @@ def bound_alone(name):
         (lambda q, k, v: peref.score("rope", q, k), "rope fills rotate and cannot do this"),
         (lambda q, k, v: peref.score("cope", q[:, :, 1:], k), "there are 6 queries and 7 keys"),
         (lambda q, k, v: peref.embed("rope", width=4, tokens=3), "rope fills rotate and cannot do this"),
+        (lambda q, k, v: peref.embed("sinusoidal", width=6, tokens=2.5), "the number of tokens is 2.5"),
+        (lambda q, k, v: peref.embed("sinusoidal", width=0, tokens=2), "width is 0; expected a whole number"),
+        (lambda q, k, v: peref.bias("alibi", heads=2.5, tokens=2), "H is 2.5; expected a whole number"),
+        (
+            lambda q, k, v: peref.bias("alibi", heads=2, positions=3),
+            "positions are []; expected [T]",
+        ),
+        (lambda q, k, v: peref.mix("mamba", v[:, 0], heads=2.0), "heads is 2.0; expected a whole number"),
         (lambda q, k, v: peref.mix("alibi", v[:, 0], heads=1), "alibi fills bias and cannot do this"),
         (lambda q, k, v: peref.mix("retnet", v[:, 0], heads=3), "width 4 does not divide by 3 heads"),
         (lambda q, k, v: peref.mix("retnet", v, heads=1), "x is [2, 2, 7, 4]; expected [B, T, C]"),

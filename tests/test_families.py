@@ -486,7 +486,7 @@ REAL = {
     "llama-3.2-1b": "llama3",
     "llama-4-scout": "llama3,llama3,llama3,none",
     "mistral-7b-v0.3": "rope",
-    "modernbert-base": "training of an encoder",
+    "modernbert-base": "a layer between the last one and the head",
     "olmo-3-7b-instruct": "rope,rope,rope,yarn",
     "phi-3.5-mini": "longrope",
     "qwen-7b-chat": "a table of the names",

@@ -15,7 +15,7 @@ from golden_files import cli, two_cases
 from peref.errors import Damaged
 from peref.golden.judge.runner import tensors_written
 from peref.golden.spec.book import Book
-from peref.golden.spec.checksums import SUMS, Untrue, in_folder, pack, parsed_sums, sha256sums
+from peref.golden.spec.checksums import SUMS, Untrue, in_folder, parsed_sums, sha256sums
 from peref.golden.spec.files import DEEPEST, read_tensors, strict_json, tensors
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -409,15 +409,6 @@ def test_a_crafted_folder_is_refused(name, small, capsys):
     before = everything(small.folder.parent)
     refused(capsys, "golden", "verify", small.folder)
     assert everything(small.folder.parent) == before
-
-
-def test_files_of_the_layout_before_are_told_as_such(small, tmp_path, capsys):
-    """A folder and an archive of specification 0.9."""
-    (small.folder / "manifest.json").write_text("{}")
-    with pytest.raises(Untrue, match=r"specification 0\.9 or before"):
-        Book(small.folder)
-    pack({"manifest.json": b"{}", "SPEC_VERSION": b"0.9.0\n", SUMS: b""}, tmp_path / "old.tar")
-    refused(capsys, "golden", "verify", tmp_path / "old.tar")
 
 
 def test_a_link_out_of_the_folder_is_refused(small, tmp_path):

@@ -13,10 +13,11 @@ from peref.encodings import claims_of, get, names, options
 from peref.errors import Misuse
 from peref.evaluate import under
 from peref.hooks import query_size
-from peref.layers import block, embed, head, start_pass
+from peref.layers import block, embed, head
 from peref.member import settings_of
 from peref.ops.kept import LEAST, Kept
 from peref.ops.place import At
+from peref.passes import start_pass
 from peref.settings import choose
 
 CYCLE = (

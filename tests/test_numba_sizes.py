@@ -17,10 +17,10 @@ from test_ops import CASES, LATE, PACKED, REAL, random, table
 from peref import model
 from peref.backends.numba.ops import token
 from peref.errors import Misuse, PerefError
-from peref.layers import start_pass
 from peref.ops.activation import swiglu
 from peref.ops.place import At
 from peref.ops.shape import merge_heads, split_heads
+from peref.passes import start_pass
 from peref.tape import Tape
 
 ADAMW = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.1}

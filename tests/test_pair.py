@@ -11,7 +11,7 @@ from loops.attention import attend
 from loops.block import added, block, feed_forward, heads, linear, logits, normed, plus
 from loops.cross import across
 
-from peref import backends, layers, model
+from peref import backends, layers, model, passes
 from peref.config import Config, shaped
 from peref.encoder_decoder import answered, encode
 from peref.errors import Misuse
@@ -188,7 +188,7 @@ def values_are_keys(this, layer, x, old, new):
 
 MISTAKES = {
     "the decoder's own tokens": with_memory(
-        lambda this, x: {"memory": layers.Memory(x, 1 + 0 * TOKENS), "beside": Cross.of(4, 4, B=2)}
+        lambda this, x: {"memory": passes.Memory(x, 1 + 0 * TOKENS), "beside": Cross.of(4, 4, B=2)}
     ),
     "padding is seen": with_memory(lambda this, x: {"beside": Cross.of(4, 5, B=2)}),
     "causal": with_memory(causal_across),

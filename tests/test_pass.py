@@ -13,8 +13,8 @@ from peref import backends, model, train
 from peref.backends import Backend
 from peref.cache import Cache
 from peref.encodings import names
-from peref.layers import start_pass
 from peref.ops.kept import Kept
+from peref.passes import start_pass
 from peref.recipe import Recipe
 
 PEREF = Path(backends.__file__).parent.parent
@@ -53,13 +53,19 @@ def test_tables_go_by_names_and_not_by_arrays():
     assert alike(this, "distances") == [0, 1]
 
 
-@pytest.mark.parametrize("file", ["hooks", "layers", "model", "parameters", "backends/numba/ops/token"])
+@pytest.mark.parametrize(
+    "file", ["hooks", "layers", "model", "parameters", "passes", "backends/numba/ops/token"]
+)
 def test_nothing_goes_by_the_address_of_an_array(file):
     """No id() on the way of a pass."""
     tree = ast.parse((PEREF / f"{file}.py").read_text())
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert len(names) > 5
     assert "id" not in names
+
+
+def test_the_file_with_the_block_stays_short():
+    assert len((PEREF / "layers.py").read_text().splitlines()) <= 300
 
 
 def test_a_pass_is_frozen():

@@ -328,11 +328,11 @@ def told(here):
             newest = max((here / "runs").iterdir(), key=lambda run: (run / "run.json").stat().st_mtime_ns)
             max((newest / "ckpt").iterdir()).unlink()
         elif args[0] == "train":
-            line += [*SMALL, *([] if "--data" in args else ["--data", "text.py"])]
+            line += [*SMALL, *([] if {"--data", "--task"} & {*args} else ["--data", "text.py"])]
         elif args[0] == "generate":
-            line += ["--tokens", "5"]
+            line += [] if "--task" in args else ["--tokens", "5"]
         elif args[0] == "eval":
-            line += ["--bytes", "8192"]
+            line += ["--samples", "20"] if "--task" in args else ["--bytes", "8192"]
         done = subprocess.run(
             [sys.executable, ROOT / "cli.py", *line, "--json"],
             cwd=here,
@@ -394,6 +394,7 @@ def test_json_has_the_keys_that_are_said(told):
     }
     two = "show --config A --config B"
     kinds = {line: two if line.count("--config") == 2 else line.split()[0] for line in told}
+    kinds |= {line: f"{kinds[line]} --task" for line in told if re.match("(eval|generate) --task", line)}
     assert set(said) == set(kinds.values())
     for line, document in told.items():
         assert set(document) == said[kinds[line]], line

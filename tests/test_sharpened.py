@@ -15,8 +15,9 @@ from peref.config import Config
 from peref.encodings import claims_of, get, names
 from peref.errors import Misuse
 from peref.laws.gradient import gradient
-from peref.layers import self_attention, start_pass
+from peref.layers import self_attention
 from peref.ops.place import At
+from peref.passes import start_pass
 from peref.settings import choose
 from peref.tape import Tape
 

@@ -299,7 +299,7 @@ def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> di
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
     done |= {"yardsticks": work.marks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
-    return done | {key: run.record[key] for key in ("data", "config", "task") if key in run.record}
+    return done | {key: run.record[key] for key in ("data", "config")}
 
 
 def in_bits(loss: Any, digits: int, unit: str = "byte") -> str:
@@ -309,7 +309,9 @@ def in_bits(loss: Any, digits: int, unit: str = "byte") -> str:
 
 def unit_of(record: dict[str, Any]) -> str:
     """What a loss is of."""
-    return "token" if "task" in record else "byte" if record["config"]["causal"] else "masked byte"
+    return (
+        "token" if "encoder" in record["config"] else "byte" if record["config"]["causal"] else "masked byte"
+    )
 
 
 def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:

@@ -16,9 +16,10 @@ from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.lab.panels import DISTANCE, Curve, Image, Panel, numbered, past
-from peref.layers import block, embed, norm, projected, settings_of_heads, start_pass
+from peref.layers import block, embed, norm, projected, settings_of_heads
 from peref.model import PLAIN
 from peref.ops.place import At
+from peref.passes import start_pass
 from peref.rng import generator
 from peref.tape import Tape, Var
 

@@ -9,8 +9,8 @@ gradients take too.
 A family is a table of names and a dict of settings (families): of Llama, Mistral, Ministral 3, Qwen 2 and 3,
 OLMo 2 and 3, SmolLM 3, Gemma 2 and 3, Granite, Cohere, Phi 1 to 3, Pythia and GPT-NeoX, GPT-J, GPT-2, Falcon,
 BLOOM and MPT; with experts Mixtral, Qwen 3, gpt-oss and Llama 4 (its text); with a state Mamba and RWKV-4;
-and T5, an encoder and a decoder, which pair_of reads. The tables of names stand below; names_of says which one
-a config.json means. The leading "model." or "transformer." may be missing (the bare models, the published
+and T5, an encoder and a decoder, which pair_of reads. The tables of names stand below; names_of says which
+one a config.json means. The leading "model." or "transformer." may be missing (the bare models, the published
 GPT-2 file). A tied head may be there as well when it equals the embedding. Nothing else is passed over but
 buffers that hold no parameter: causal masks and rotary_emb.inv_freq, which the config decides.
 

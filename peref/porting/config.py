@@ -16,6 +16,7 @@ from peref.porting.families import (
     ATTENTION_OF_MPT,
     FAMILIES,
     NOT_HERE,
+    PAIRS,
     READ,
     Family,
     Kind,
@@ -49,7 +50,7 @@ def config_of(public: Mapping[str, Any]) -> Config:
     matter is passed over; and for an encoder and a decoder, which pair_of reads.
     """
     family, given, fields = fields_of(text_of(public))
-    if family.names == "t5":
+    if family.names in PAIRS:
         raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
     members, R, layout, window = members_of(family, given, fields["layers"])
     turning = {} if R is None else {"R": R, "layout": layout}
@@ -61,7 +62,7 @@ def pair_of(public: Mapping[str, Any]) -> Pair:
     and for what is one model.
     """
     family, given, fields = fields_of(public)
-    if family.names != "t5":
+    if family.names not in PAIRS:
         raise Misuse(f"a {given['model_type']} is one model; read it with porting.config_of")
     assert family.positions
     few, many = given["num_layers"], given["num_decoder_layers"]

@@ -276,6 +276,9 @@ NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without sayi
     **{"t5": {"norm": "rms", "biases": False}},
     **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
 }
+PAIRS = ("t5",)  # names of an encoder and a decoder
+COPIES = {"t5": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}  # of the embedding
+
 GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 UNGATED = {
     "gelu_new": "gelu",

@@ -8,7 +8,7 @@ from peref.config import Config
 from peref.errors import Misuse
 from peref.pair import Pair
 from peref.parameters import drawn
-from peref.porting.families import NEEDS, PUBLIC_NAMES, Kind
+from peref.porting.families import COPIES, NEEDS, PAIRS, PUBLIC_NAMES, Kind
 from peref.rng import Blank
 from peref.xp import Arrays, library, namespace
 
@@ -30,9 +30,6 @@ RENAMED = (  # as published -> as their class has it now
     (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
     (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
 )
-
-
-COPIES = {"t5": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}  # of the embedding
 
 
 def their_name(kind: str, name: str) -> str:
@@ -165,7 +162,7 @@ def kind_of(cfg: Config | Pair, kind: str | None) -> str:
     if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
     if kind is None:
-        usual = "t5" if isinstance(cfg, Pair) else "gpt2" if cfg.norm == "layer" else "llama"
+        usual = PAIRS[0] if isinstance(cfg, Pair) else "gpt2" if cfg.norm == "layer" else "llama"
         kind = next((one for one in (usual, *PUBLIC_NAMES) if not misfit(cfg, one)), usual)
     if words := misfit(cfg, kind):
         raise Misuse(words)
@@ -175,8 +172,8 @@ def kind_of(cfg: Config | Pair, kind: str | None) -> str:
 def misfit(whole: Config | Pair, kind: str) -> str:
     """What these names cannot name of a model, in words; "" where they name all of it."""
     cfg = half_with(whole, "")
-    if (kind == "t5") != isinstance(whole, Pair):
-        return f"the names of {kind} mean {'one model' if kind != 't5' else 'an encoder and a decoder'}"
+    if (kind in PAIRS) != isinstance(whole, Pair):
+        return f"the names of {kind} mean {'an encoder and a decoder' if kind in PAIRS else 'one model'}"
     for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
         of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
         if other := [has for one in of if (has := getattr(one, field)) != wanted]:

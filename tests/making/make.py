@@ -226,6 +226,7 @@ OUTPUTS = {  # that a case gives in any event: (hook, level) -> their names; "" 
     ("score", "op"): ("term",),
     ("attend", "attn"): ("out",),
     ("", "attn"): ("scores", "probabilities", "out"),
+    ("", "cross"): ("scores", "probabilities", "out"),
 }
 
 
@@ -234,7 +235,7 @@ def least(case: Case) -> int:
     axes: outputs with their budgets, q, k, v and x, their gradients and cotangents.
     """
     outputs = OUTPUTS.get((case.hook, case.level)) or OUTPUTS.get(("", case.level), ())
-    letters = {"S": case.T, "P": (case.config.R or 0) // 2}
+    letters = {"S": case.S or case.T, "P": (case.config.R or 0) // 2}
     if "bias" in outputs and case.level == "table":
         letters["N"] = len(case.at.distances)
     length = lambda letter: letters[letter] if letter in letters else getattr(case, letter)

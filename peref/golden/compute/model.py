@@ -24,9 +24,10 @@ from peref.backends import Backend
 from peref.direct import masked
 from peref.golden.compute.operation import on_grid, parameters_in, place_inputs, pulled, rounded, watched
 from peref.golden.spec.models import ModelCase
-from peref.layers import block, start_pass
+from peref.layers import block
 from peref.model import PLAIN
 from peref.parameters import Arrays
+from peref.passes import start_pass
 from peref.rng import generator
 from peref.tape import Tape
 

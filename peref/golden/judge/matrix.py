@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peref import share
 from peref.errors import Damaged, Misuse
-from peref.golden.spec.book import Book
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.files import strict_json
 from peref.golden.spec.schema import golden_schema, misfit
@@ -99,24 +97,7 @@ def read_report(path: Path) -> Column:
     about = {"name": path.stem} | report.get("implementation", {})
     name, found = about.pop("name"), report["results"]
     rest = report.get("errors", {}), report.get("not_run", ())
-    missing = report["missing"] if "missing" in report else missing_of(found)
-    return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, missing)
-
-
-def missing_of(found: Sequence[Found]) -> dict[str, list[str]]:
-    """What is missing by the golden files that come with peref, for an older report, which does not say.
-
-    Of a case that is not among them, gradients are missing where none came.
-    """
-    came: dict[str, set[str]] = {}
-    for one in found:
-        came.setdefault(one["case"], set()).add(one["tensor"])
-    entries, missing = Book(share.folder("golden")).entries, {}
-    for case, names in came.items():
-        wanted = entries[case].outputs if case in entries else ["vjp.*"] * (not any(map(gradient, names)))
-        if lacking := [name for name in wanted if name not in names]:
-            missing[case] = lacking
-    return missing
+    return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, report["missing"])
 
 
 def gradient(name: str) -> bool:

@@ -110,12 +110,9 @@ class Process:
 
     def end(self) -> None:
         """Stop it, and what it started, at once."""
-        if hasattr(os, "killpg"):
-            try:
-                os.killpg(self.child.pid, signal.SIGKILL)
-            except OSError:
-                self.child.kill()
-        else:
+        try:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        except OSError:
             self.child.kill()
         self.child.wait()
         # the pumps come to an end unless something it started elsewhere still holds its pipes
