@@ -17,7 +17,8 @@ in their text; here it is the whole number (`whole_bloom`). PyTorch's softplus, 
 20, 2e-9 from what it is (`whole_softplus`). Llama 4's temperature counts padding among its positions, which
 changes what real tokens give, and RWKV's class reads padding as tokens; their padded batch is held against
 the rows without padding. RWKV's class is taken as it trains: at inference it halves the stream every so many
-layers and what they add with it, which the eps of norms can see.
+layers and what they add with it, which the eps of norms can see. T5 answers each row of the batch with the
+beginning of another; in its padded batch both are padded, in other rows.
 """
 
 import inspect
@@ -221,6 +222,11 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Gemma3ForCausalLM,
         hf.Gemma3TextConfig(**GEMMA, layer_types=TYPES, rope_parameters=SCALED_OF_SOME),
     ),
+    "glm": (hf.GlmForCausalLM, hf.GlmConfig(**SIZES, head_dim=12)),
+    "glm-no-biases": (
+        hf.GlmForCausalLM,
+        hf.GlmConfig(**SIZES, head_dim=8, attention_bias=False, tie_word_embeddings=True),
+    ),
     "phi3": (hf.Phi3ForCausalLM, hf.Phi3Config(**SIZES)),
     "phi3-window-tied": (
         hf.Phi3ForCausalLM,
@@ -229,6 +235,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "phi": (hf.PhiForCausalLM, hf.PhiConfig(**LAYER_NORM)),
     "phi-kv-heads": (hf.PhiForCausalLM, hf.PhiConfig(**LAYER_NORM | {"num_key_value_heads": 2})),
     "gpt-neox": (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**NEOX)),
+    "gpt-neox-20b": (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**NEOX, hidden_act="gelu_fast")),
     "gpt-neox-sequential": (
         hf.GPTNeoXForCausalLM,
         hf.GPTNeoXConfig(**NEOX, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_new"),

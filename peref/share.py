@@ -71,6 +71,27 @@ def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def numba_setting(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    """What the environment tells numba, "" for nothing."""
+    return environ.get(f"NUMBA_{name}", "").strip()
+
+
+def address_space() -> int | None:
+    """Bytes that this process may have, where it was given a limit (ulimit -v)."""
+    if os.name != "posix":
+        return None
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def within_limit() -> str:
+    """What follows words about something that found no room, where a limit may be why."""
+    limit = address_space()
+    return f": this process may have {limit / 1e6:,.0f} MB; raise that (ulimit -v)" if limit else ""
+
+
 def cuda_toolkits(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Where the environment says that NVIDIA's toolkit is."""
     return [Path(root) for name in ("CUDA_PATH", "CUDA_HOME") if (root := environ.get(name))]

@@ -38,7 +38,7 @@ TASKS = {
         1,
         "the letters of the source, last first",
         lambda letters: letters[::-1],
-        {"steps": 3000, "batch": 32},
+        {"steps": 2000, "batch": 32},
     ),
 }
 

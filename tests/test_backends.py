@@ -16,6 +16,7 @@ from check import same
 
 import peref
 from peref import backends
+from peref.backends import find
 from peref.backends.numba import ahead, host, kept, kernel
 from peref.config import Config
 from peref.errors import Misuse
@@ -44,7 +45,8 @@ def test_refusals(monkeypatch):
         backends.get("numba", dtype="float64")
     with pytest.raises(Misuse, match="OPENBLAS_NUM_THREADS"):
         backends.get("numpy", threads=2)
-    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    for module in (backends, find):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert backends.get().name == "numpy"
     with pytest.raises(Misuse, match="pip install numba"):
         backends.get("numba")

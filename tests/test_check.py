@@ -394,7 +394,7 @@ def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
         assert some in found.words, some
     assert found.tags.count("section") == 5
     assert " in rope: " in found.words
-    assert f"{len(book.entries) - 1} cases left out" in found.words
+    assert f"{len(book.entries) - 1:,} cases left out" in found.words
     (tmp_path / "theirs_for_a_page.py").write_text(
         "def f(case, inputs):\n    raise ValueError('<script>alert(1)</script>')\n"
     )

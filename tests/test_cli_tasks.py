@@ -99,6 +99,7 @@ def test_options_of_a_text_are_refused_for_a_task_and_the_other_way_round(cli):
         (["generate", "--prompt", "abcdefg"], "a source has 7 letters; expected at most 6"),
         (["show", "alibi", "--run", run], "is of an encoder and a decoder"),
         (["train", "--resume", run, "--task", "reverse"], "leave out --task"),
+        (["train", "--resume", run, "--data", "text.txt"], "leave out --data"),
     ):
         code, _, err = cli(*args)
         assert code in (1, 2)

@@ -78,6 +78,19 @@ def test_evaluation_decoding_and_generation(cupy, name, dtype):
     assert got == want
 
 
+@pytest.mark.parametrize("given", [{"window": 3}, {"chunk": 3}, {"window": 2, "global_tokens": 2}])
+def test_what_a_cache_keeps_of_a_layer(cupy, given):
+    """Keys are chosen on the device too, of sequences that begin anywhere."""
+    cfg, be = replace(tiny("rope"), pe=(("rope", given),)), backends.get("cupy", dtype="float64")
+    p, x = init(cfg, 1, "float64"), np.random.default_rng(0).integers(0, cfg.V, (2, 8))
+    seg = np.array([[1] * 8, [0, 0, 2, 2, 2, 2, 2, 2]])
+    memory_, pieces = cache(cfg), []
+    for part in (slice(0, 3), slice(3, 4), slice(4, 6), slice(6, 8)):
+        y, memory_ = decode(cfg, be.place(p), x[:, part], memory_, be=be, seg=seg[:, part])
+        pieces.append(here(y))
+    same(np.concatenate(pieces, 1), logits(cfg, p, x, seg=seg, n=cfg.L), 1e-12)
+
+
 @EITHER
 def test_a_run_is_that_of_numpy_and_goes_on_to_the_same_bits(cupy, dtype, tmp_path):
     """Stopped after three steps and resumed, a run ends with the bits of one go, near those of numpy."""

@@ -3,9 +3,9 @@ rotations), and all that can be odd.
 
 The numbers that are expected are those that papers and public code print (test_scalings.py has their
 sources), or are worked out here anew from the file's own numbers. SEEN says where the figures of each file
-were read. The keys that decide no rotation (vocabulary, feed-forward, experts) are there so that whole models
-can be read; they were set after the defaults of the classes of transformers 5.23 and not compared with the
-published files.
+were read. The keys that decide no rotation (vocabulary, norms, feed-forward, experts) are there so that whole
+models can be read; of seven files they were set after the defaults of classes first, and compared with public
+copies later (BESIDE). Two defaults were wrong: GPT-NeoX 20B has gelu_fast, OLMo 3 an epsilon of 1e-6.
 """
 
 import json
@@ -106,6 +106,17 @@ SEEN = {
     ),
     "yi-34b": ("01-ai/Yi-34B", "huggingface/candle candle-transformers/src/models/yi.rs; 01-ai/Yi#282"),
 }
+# of those and one more, where the keys beside the rotation were read on 2026-11-23
+BESIDE = {
+    "gemma-3-12b": "its config.json in a public test, vocabulary and widths in another",
+    "glm-4-9b": f"{CLASS}/glm/configuration_glm.py, whose defaults are that model's",
+    "gpt-j-6b": "its config.json in three public scripts and a test, with a key rotary that no class reads",
+    "gpt-neox-20b": "its config.json in a public client that runs its layers",
+    "gpt-oss-20b": "its config.json whole in a public note; a public test has its sizes",
+    "llama-4-scout": "its text_config in two public tests; not epsilon and biases, which are the class's",
+    "olmo-3-7b-instruct": "rasbt/LLMs-from-scratch ch05/13_olmo3: all of it but that its head is not tied",
+    "phi-3.5-mini": f"{PRESETS}: all of it",
+}
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -154,6 +165,7 @@ def test_the_source_of_every_file_is_named():
     """Which model it is of, and where its figures were read; more than eight families."""
     assert set(SEEN) == set(FILES)
     assert all("/" in model and where for model, where in SEEN.values())
+    assert set(BESIDE) < set(FILES)
     assert len({json.loads(path.read_text())["model_type"] for path in FILES.values()}) >= 8
 
 

@@ -21,7 +21,7 @@ from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.turn import turn
 from peref.optim import adamw, update
-from peref.share import install, program
+from peref.share import program
 from peref.tape import Op
 
 
@@ -173,8 +173,9 @@ def get(
         from peref.backends import cuda
 
         return cuda.here(name, every_tile, record, say)
-    if not find_spec("numba"):
-        raise Misuse(f"the numba backend needs numba: {install('numba')}; or use --backend numpy")
+    from peref.backends import find
+
+    find.check_numba()
     from peref.backends.numba import BACKEND, ahead, host, kept, kernel
 
     host.keep_memory()

@@ -1,4 +1,5 @@
-"""What must be there before a GPU computes: CuPy, a driver with a device, memory, NVRTC with headers, cuBLAS.
+"""What must be there before numba or a GPU computes: numba with settings that it can follow; CuPy, a driver
+with a device, memory, NVRTC with headers, cuBLAS.
 
 Each that is missing is one line.
 """
@@ -18,6 +19,35 @@ CAPABILITY = 80  # the kernels multiply with mma.sync of bfloat16 and TF32, and 
 HALF = 14  # the first CuPy that computes in bfloat16
 HEADER = "cuda_bf16.h"  # CuPy's own kernels of bfloat16 include it, ours need no header
 ELSE = "or use --backend auto"
+OR_NUMPY = "or use --backend numpy"
+
+
+def check_numba() -> None:
+    """Loads numba and starts its threads. Raises Misuse saying what to install, or which setting of its own
+    keeps it from compiling or computing.
+    """
+    if not find_spec("numba"):
+        raise Misuse(f"the numba backend needs numba: {share.install('numba')}; {OR_NUMPY}")
+    said = share.numba_setting("NUM_THREADS")
+    if said and not (said.isascii() and said.isdecimal() and said.strip("0")):
+        raise Misuse(
+            f"NUMBA_NUM_THREADS is '{said}'; expected a number of threads, at least 1; unset it, {OR_NUMPY}"
+        )
+    try:
+        import numba
+        from numba.core import config
+
+        numba.get_num_threads()
+    except (ImportError, OSError, MemoryError) as error:
+        raise Misuse(
+            f"numba cannot be loaded ({first_words(error)}){share.within_limit()}; {OR_NUMPY}"
+        ) from error
+    except ValueError as error:
+        where = "NUMBA_THREADING_LAYER" if share.numba_setting("THREADING_LAYER") else ".numba_config.yaml"
+        what = f"numba cannot do what it is set to ({first_words(error)})"
+        raise Misuse(f"{what}; unset {where}, {OR_NUMPY}") from error
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        raise Misuse(f"NUMBA_DISABLE_JIT keeps kernels from being compiled; unset it, {OR_NUMPY}")
 
 
 def cupy(backend: str) -> Any:
@@ -77,7 +107,7 @@ def check_memory(xp: Any, backend: str) -> None:
         raise Misuse(f"the GPU {name_of(xp)} has {has}, {needs}; {do}")
 
 
-def said(error: Exception) -> str:
+def first_words(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
@@ -102,7 +132,9 @@ def check_compiler(xp: Any, *, half: bool) -> None:
         xp.RawModule(code=text, options=("--std=c++17",)).compile()
     except (RuntimeError, OSError, xp.cuda.compiler.CompileException) as error:
         what = f"a kernel that includes {HEADER}" if half else "a kernel that does nothing"
-        raise Misuse(f"CuPy {xp.__version__} cannot compile {what} ({said(error)}); {wheel(xp)}") from error
+        raise Misuse(
+            f"CuPy {xp.__version__} cannot compile {what} ({first_words(error)}); {wheel(xp)}"
+        ) from error
 
 
 def check_products(xp: Any) -> None:
@@ -112,7 +144,7 @@ def check_products(xp: Any) -> None:
     try:
         (xp.ones((2, 2)) @ xp.ones((2, 2))).get()
     except (RuntimeError, ImportError, OSError, xp.cuda.compiler.CompileException) as error:
-        found = f"CuPy {xp.__version__} cannot multiply matrices ({said(error)})"
+        found = f"CuPy {xp.__version__} cannot multiply matrices ({first_words(error)})"
         raise Misuse(f"{found}; {wheel(xp)}") from error
 
 

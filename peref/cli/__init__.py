@@ -22,7 +22,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from peref.cli.signals import Interrupted, Signals
-from peref.errors import PerefError
+from peref.errors import Misuse, PerefError
+from peref.share import address_space, blas_threads, within_limit
+
+LEAST_SPACE, OF_A_THREAD = 60_000_000, 40_000_000  # bytes that NumPy and OpenBLAS take, as measured
+MOST_THREADS = 64  # of the OpenBLAS that comes with NumPy
 
 
 def main() -> None:
@@ -42,6 +46,7 @@ def main() -> None:
 def run(args: Sequence[str], signals: Signals) -> int:
     """Run one command line and return its exit code; every error becomes one message."""
     try:
+        check_room()
         from peref.cli.app import execute
 
         code = execute(args, signals)
@@ -52,6 +57,14 @@ def run(args: Sequence[str], signals: Signals) -> int:
         return code
     except BaseException as error:
         return report(error, args)
+
+
+def check_room() -> None:
+    """Raises Misuse where NumPy finds too little room: its BLAS would end the process by itself."""
+    limit, threads = address_space(), blas_threads()
+    needed = LEAST_SPACE + OF_A_THREAD * min(threads if isinstance(threads, int) else 1, MOST_THREADS)
+    if limit is not None and limit < needed:
+        raise Misuse(f"NumPy and its BLAS need {needed / 1e6:,.0f} MB of address space{within_limit()}")
 
 
 def report(error: BaseException, args: Sequence[str]) -> int:
@@ -98,6 +111,8 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, MemoryError):
         what = f"not enough memory ({str(error) or 'no details'})"
         return "failed", f"{what}; try a smaller --len, --batch, --width or --layers", 1
+    if isinstance(error, ImportError) and (beyond := within_limit()):
+        return "misuse", f"a library cannot be loaded ({str(error).strip().splitlines()[-1]}){beyond}", 2
     if isinstance(error, BrokenPipeError):
         return "failed", "whoever read the output has left", 128 + signal.SIGPIPE
     if isinstance(error, OSError):

@@ -236,7 +236,8 @@ def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
     """The run that --resume means. Raises Misuse for settings that a run fixes."""
     named = None if given.resume == NEWEST else given.resume
     run, _ = named_or_newest(named, given.runs, "--resume ", having_checkpoint=False, unfinished=True)
-    free = (*FREE, "pe") if given.pe is not None and names_files(run, given.pe) else FREE
+    free = {*FREE} if run.task is None else {*FREE} - {"data"}
+    free |= {"pe"} if given.pe is not None and names_files(run, given.pe) else set()
     set_here = {name for name, value in vars(given).items() if value not in (None, ())}
     if fixed := [p.opts[0] for p in ctx.command.params if p.name in set_here.difference(free)]:
         what = f"a run goes on with the settings it began with; leave out {', '.join(fixed)}"

@@ -1,12 +1,11 @@
 """warmup: compile the kernels of the numba backend ahead, so that no run has to."""
 
 import time
-from importlib.util import find_spec
 from typing import Any
 
 import click
 
-from peref import backends
+from peref.backends import find
 from peref.cli import options, text
 from peref.cli.progress import Progress
 
@@ -16,8 +15,7 @@ from peref.cli.progress import Progress
 def command(as_json: bool) -> None:
     """Compile all kernels of the numba backend in advance, and keep them for later runs."""
     began = time.perf_counter()
-    if not find_spec("numba"):
-        backends.get("numba")  # which says what to install
+    find.check_numba()
     from peref.backends.numba import ahead, host, kernel
 
     names = ahead.every()

@@ -104,7 +104,9 @@ IGNORED = {  # key -> what follows "does not read it"
     "mrope_interleaved": "",
     "max_position_embeddings": "; the outer one counts",
 }
-STORED = {"original_rope": "its class keeps it and does nothing with it"}  # beside the dict of the rotation
+STORED = dict.fromkeys(  # beside the dict of the rotation
+    ("original_rope", "rotary"), "its class keeps it and does nothing with it"
+)
 BEYOND = {
     "llama_4_scaling_beta": "the factor on queries grows with the position (Llama 4, Ministral 3)",
     "mrope_section": (

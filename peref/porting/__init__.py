@@ -7,12 +7,12 @@ gradients take too.
     unload({name: g[leaf] for name, leaf in leaves.items()}, cfg)  # gradients under their names
 
 A family is a table of names and a dict of settings (families): of Llama, Mistral, Ministral 3, Qwen 2 and 3,
-OLMo 2 and 3, SmolLM 3, Gemma 2 and 3, Granite, Cohere, Phi 1 to 3, Pythia and GPT-NeoX, GPT-J, GPT-2, Falcon,
-BLOOM and MPT; with experts Mixtral, Qwen 3, gpt-oss and Llama 4 (its text); with a state Mamba and RWKV-4;
-and T5, an encoder and a decoder, which pair_of reads. The tables of names stand below; names_of says which
-one a config.json means. The leading "model." or "transformer." may be missing (the bare models, the published
-GPT-2 file). A tied head may be there as well when it equals the embedding. Nothing else is passed over but
-buffers that hold no parameter: causal masks and rotary_emb.inv_freq, which the config decides.
+OLMo 2 and 3, SmolLM 3, Gemma 2 and 3, Granite, Cohere, GLM 4, Phi 1 to 3, Pythia and GPT-NeoX, GPT-J, GPT-2,
+Falcon, BLOOM and MPT; with experts Mixtral, Qwen 3, gpt-oss and Llama 4 (its text); with a state Mamba and
+RWKV-4; and T5, an encoder and a decoder, which pair_of reads. The tables of names stand below; names_of says
+which one a config.json means. The leading "model." or "transformer." may be missing (the bare models, the
+published GPT-2 file). A tied head may be there as well when it equals the embedding. Nothing else is passed
+over but buffers that hold no parameter: causal masks and rotary_emb.inv_freq, which the config decides.
 
 Files that have each expert's tensors apart are read too. Scaled rotary frequencies are read by huggingface.
 Not here: reading files; dropout (none is computed); latent attention, quantised

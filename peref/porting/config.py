@@ -35,6 +35,7 @@ BESIDE = """
     eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id tokenizer_class pretraining_tp
     gradient_checkpointing reorder_and_upcast_attn max_length min_length num_beams num_beam_groups
     num_return_sequences temperature top_k top_p typical_p repetition_penalty length_penalty hidden_dropout
+    hidden_dropout_prob attention_probs_dropout_prob
     classifier_dropout slow_but_exact init_device emb_pdrop cache_implementation masked_softmax_fusion
     bias_dropout_fusion offset_alibi n_embed skip_bias_add skip_bias_add_qkv attention_softmax_in_fp32
     dropout_rate initializer_factor output_past router_aux_loss_coef router_jitter_noise for_llm_compressor

@@ -24,6 +24,7 @@ Kind = Literal[
     "llama",
     "gpt_oss",
     "llama4",
+    "glm",
     "phi3",
     "phi",
     "gpt_neox",
@@ -97,6 +98,19 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.feed_forward.down_proj.weight      N.down.weight    [C,F]
     model.norm.weight                                 norm.weight      [C]
     lm_head.weight                                    head.weight      [V,C]
+    """,
+    "glm": """
+    model.embed_tokens.weight                       embed.weight    [V,C]
+    model.layers.N.input_layernorm.weight           N.norm1.weight  [C]
+    model.layers.N.self_attn.q_proj.weight          N.q.weight      [HD,C]
+    model.layers.N.self_attn.k_proj.weight          N.k.weight      [GD,C]
+    model.layers.N.self_attn.v_proj.weight          N.v.weight      [GD,C]
+    model.layers.N.self_attn.o_proj.weight          N.o.weight      [C,HD]
+    model.layers.N.post_attention_layernorm.weight  N.norm2.weight  [C]
+    model.layers.N.mlp.gate_up_proj.weight          N.gate.weight,N.up.weight  [F+F,C]
+    model.layers.N.mlp.down_proj.weight             N.down.weight   [C,F]
+    model.norm.weight                               norm.weight     [C]
+    lm_head.weight                                  head.weight     [V,C]
     """,
     "phi3": """
     model.embed_tokens.weight                       embed.weight    [V,C]
@@ -265,7 +279,7 @@ PUBLIC_NAMES: dict[str, str] = {
 
 NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without saying it
     **{"llama": {"gated": True}, "phi3": {"gated": True, "norm": "rms", "biases": False}},
-    **{kind: {"gated": True, "norm": "rms", "qk_norm": False} for kind in ("gpt_oss", "llama4")},
+    **{kind: {"gated": True, "norm": "rms", "qk_norm": False} for kind in ("gpt_oss", "llama4", "glm")},
     **{"phi": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
     **{"gpt_neox": {"norm": "layer", "gated": False, "norm_place": "before", "qk_norm": False}},
     **{"gptj": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
@@ -283,6 +297,7 @@ GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gel
 UNGATED = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
     "gelu": "gelu_exact",
     "relu": "relu",
     "relu2": "relu2",
@@ -713,6 +728,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "cohere": COHERE,
     "cohere2": COHERE.but(keys={"sliding_window": 4096, "sliding_window_pattern": None}),
+    "glm": LLAMA.but(
+        names="glm",
+        partial=True,
+        keys={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "attention_bias": True},
+        fields={"qkv_bias": "attention_bias"},
+    ),
     "phi3": LLAMA.but(
         names="phi3",
         partial=True,
@@ -723,7 +744,8 @@ FAMILIES: dict[str, Family] = {
     "gptj": GPT2.but(
         names="gptj",
         partial=True,
-        keys={"rotary_dim": 64, "tie_word_embeddings": False, "rope_parameters": None},
+        keys={"rotary_dim": 64, "tie_word_embeddings": False, "rope_parameters": None, "rotary": True},
+        only={"rotary": (True,)},
         settings={"biases": False, "ff_bias": True, "norm_bias": True, "head_bias": True}
         | {"residual": "shared"},
         positions=None,
@@ -751,9 +773,7 @@ NOT_HERE = {
     **every_word("falcon_mamba", "norms without weights inside a mixer"),
     **every_word("mamba2 bamba zamba2 nemotron_h falcon_h1 granitemoehybrid", "the mixer of Mamba 2"),
     **every_word("jamba zamba opt rwkv5 rwkv6 rwkv7", "a table of the names of its tensors"),
-    **every_word(
-        "chatglm glm glm4 qwen internlm2 stablelm starcoder2", "a table of the names of its tensors"
-    ),
+    **every_word("chatglm glm4 qwen internlm2 stablelm starcoder2", "a table of the names of its tensors"),
 }
 
 

@@ -23,6 +23,7 @@ from peref.settings import other_choices
 from recipes.declared import Law, Refusal
 
 LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)
+BEYOND = (65535, 65536, 131077)  # the last of a table of 16 bits, and what such a one goes on with
 UNORDERED = (5, 0, 3, 3, 11, 2, 15)
 SPREAD = (0, 2, 3, 3, 5, 11, 15)
 REAL = (0.0, 0.5, 1.25, 3.0, 3.0, 14.5, 7.0)
@@ -109,6 +110,9 @@ def rotation(name):
         why = "Positions far out: tables end, wrap round and lose digits there."
         for level in ("table", "op"):
             yield case(name, level, "long", why, *FAR_FLAGS, **SMALL, positions=LONG)
+        why = "A table of 65,536 rows ends there, begins anew or goes on: each gives other numbers."
+        few = SMALL | {"T": len(BEYOND), "D": 4}
+        yield case(name, "table", "beyond-65536", why, *FAR_FLAGS[1:], **few, positions=BEYOND)
     if "real_positions" in claims_of(e):
         yield case(name, "table", "real", "Positions are real numbers.", "position.rounded", positions=REAL)
     if e.axes not in (1, None):
