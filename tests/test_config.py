@@ -452,8 +452,8 @@ def test_json_keeps_a_config():
     own = {"qkv_bias", "o_bias", "ff_bias", "norm_bias"}
     assert all(getattr(whole, name) != getattr(Config(), name) for name in EVERYTHING.keys() - own)
     assert not any(getattr(whole, name) for name in own)
-    assert EVERYTHING.keys() == {f.name for f in fields(Config)} - {"pe", "causal"}
-    for cfg in (whole, Config(causal=False), *(Config(pe=pe) for pe in ONE.values())):
+    assert EVERYTHING.keys() == {f.name for f in fields(Config)} - {"pe", "causal", "cross"}
+    for cfg in (whole, Config(causal=False), Config(cross=True), *(Config(pe=pe) for pe in ONE.values())):
         text = json.dumps(cfg.to_json(), allow_nan=False)
         assert Config.from_json(json.loads(text)) == cfg
 
