@@ -49,13 +49,13 @@ def start(folder: Path, *args: str) -> subprocess.Popen:
 
 def steps_in(folder: Path) -> int:
     """Lines of the run's metrics; -1 before there is a run."""
-    found = [*folder.glob("runs/*/metrics.jsonl")]
+    found = [*folder.glob("runs/[!.]*/metrics.jsonl")]
     return found[0].read_bytes().count(b"\n") if found else -1
 
 
 def digests(folder: Path) -> dict[str, str]:
     """What a repeated run repeats: metrics and checkpoints, by name."""
-    (run,) = (folder / "runs").iterdir()
+    (run,) = (folder / "runs").glob("[!.]*")
     paths = [run / "metrics.jsonl", *sorted((run / "ckpt").rglob("*.safetensors"))]
     return {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 

@@ -5,10 +5,12 @@ minds signals: Ctrl-C while the rest is imported ends it without a word, with ex
 import os
 import signal
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
+
 
 def main() -> None:
     """Mind signals, then import the commands, which mind them from then on."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # an exception could be lost in an import
+    for number in ENDING:  # an exception could be lost in an import
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: os._exit(128 + number))
 

@@ -282,14 +282,22 @@ class Config:
     def _bind(self, layer: int) -> Layer:
         rounds, at = divmod(layer, len(self.pe))
         name, given = self.pe[at]
-        cycle = [encodings_of(other) for other, _ in self.pe]
-        count = lambda one, members: sum(one in names for names in members)
         facts = {
             letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")
         }
-        earlier = lambda one: rounds * count(one, cycle) + count(one, cycle[:at])
+        earlier = lambda one: rounds * self._counts[-1][one] + self._counts[at][one]
         model = {name: getattr(self, name) for name in ("layout", "window", *FEEDING)}
         return bound(name, given, facts | {"layer": layer}, earlier, model)
+
+    @cached_property
+    def _counts(self) -> list[dict[str, int]]:
+        """For each member how often its encodings stand before it in the cycle; then, how often in all."""
+        counts, found = dict.fromkeys(self.encodings, 0), []
+        for name, _ in self.pe:
+            names = encodings_of(name)
+            found.append({one: counts[one] for one in names})
+            counts |= {one: counts[one] + 1 for one in names}
+        return [*found, counts]
 
     @cached_property
     def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Layer], ...]:

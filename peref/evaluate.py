@@ -17,13 +17,14 @@ from peref import modules, share
 from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import origin
-from peref.errors import Misuse, counted
+from peref.errors import Diverged, Misuse, counted
 from peref.masking import masked_tokens
 from peref.member import fills, kinds, settings_of
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
 from peref.pair import Pair
 from peref.parameters import check
+from peref.recipe import Recipe
 from peref.rng import generator
 from peref.runs import Run
 from peref.settings import choose
@@ -123,16 +124,37 @@ def lengths(trained: int, longest: int) -> list[int]:
 
 
 def weights_of(run: Run) -> tuple[Any, Arrays, int]:
-    """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none, Damaged for
-    one that does not verify.
+    """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none or it is not
+    of that Config, Damaged for one that does not verify.
     """
     steps = run.checkpoints
     if not steps:
         again = f"`{share.program()} train --resume {run.folder}`"
         raise Misuse(f"{run.folder} has no checkpoint yet; let {again} go on for a while")
     cfg = model_of(run)
-    arrays, _ = run.checkpoint(steps[-1])
-    return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, steps[-1]
+    try:
+        arrays, _ = run.checkpoint(steps[-1])
+    except Misuse:
+        if run.checkpoints[-1:] == steps[-1:]:
+            raise
+        return weights_of(run)  # whoever trains has saved newer ones and removed this one
+    return cfg, parts_of(run, cfg, arrays)["p"], steps[-1]
+
+
+def parts_of(run: Run, cfg: Config | Pair, arrays: Arrays) -> dict[str, Arrays]:
+    """The weights and both moments of a checkpoint, as "p", "m" and "v". Raises Misuse unless all are of
+    `cfg` and the run's dtype.
+    """
+    dtype = np.dtype(Recipe.from_json(run.record["recipe"]).dtype)
+    parts: dict[str, Arrays] = {"p": {}, "m": {}, "v": {}}
+    for name, a in arrays.items():
+        kind, _, name = name.partition("/")
+        parts.get(kind, {})[name] = a
+        if kind not in parts or a.dtype != dtype:
+            raise Misuse(f"the checkpoint has {kind}/{name} in {a.dtype}; expected p/, m/ and v/ in {dtype}")
+    for part in parts.values():
+        check(cfg, part)
+    return parts
 
 
 def config_of(run: Run) -> Config:
@@ -223,7 +245,7 @@ def evaluate(
     """One row per length, from half the training length to `longest`; the last also has "by_position".
 
     text [N+1] bytes is the same for all. Raises Misuse as check_request does, and for what does not fit into
-    memory.
+    memory, and Diverged where a loss is not finite.
     """
     check_evaluation(cfg, params, text, longest)
     if not cfg.causal and protocol.stride is not None:
@@ -233,6 +255,9 @@ def evaluate(
     params = be.place(params)
     for length in lengths(cfg.L, longest):
         row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)
+        if not math.isfinite(row["loss"]):
+            what = f"at length {length} the loss is {row['loss']}: these weights give no finite numbers"
+            raise Diverged(f"{what} there; evaluate an earlier state, or train again with a lower --rate")
         yield row if length < longest else row | {"by_position": by_buckets(total, count)}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from peref.backends import Backend
 from peref.cache import cache
 from peref.config import Config
-from peref.errors import Misuse
+from peref.errors import Diverged, Misuse
 from peref.model import PLAIN, decode
 from peref.rng import generator
 from peref.xp import Arrays, to_host
@@ -67,7 +67,7 @@ def generate(
     """Yield `count` tokens that follow `prompt`, a sequence of at least one token. A pure function of its
     arguments.
 
-    Raises Misuse as check_request does.
+    Raises Misuse as check_request does, and Diverged for weights that give no finite numbers.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
     dtype = next((a.dtype for a in params.values()), np.float64)
@@ -76,6 +76,10 @@ def generate(
     memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):
         logits, memory = decode(cfg, params, new[None], memory, be=be)
-        token = pick(to_host(logits)[0, -1], temperature, top_k, generator(seed, "generate", step))
+        row = to_host(logits)[0, -1]
+        if not np.isfinite(row).all():
+            what = f"the logits of token {step + 1} are not finite: these weights give no finite numbers"
+            raise Diverged(f"{what}; take an earlier state, or train again with a lower --rate")
+        token = pick(row, temperature, top_k, generator(seed, "generate", step))
         yield token
         new = np.asarray([token])

@@ -11,6 +11,10 @@ go on from.
       eval/2048.json
       encodings/mine.py           the source of an encoding that is not built in; never imported unless
                                   somebody names it
+      bad/metrics.jsonl           as it was found, where it was damaged
+
+A run stays inside its folder: no link in it is followed, and no file of it has another name. It is made under
+a temporary name, so that what a kill leaves is no run.
 
 Not here: what goes into a record, a checkpoint or a line (train, evaluate). POSIX only, because of flock.
 """
@@ -23,7 +27,9 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +39,49 @@ from typing import Any
 import numpy as np
 
 from peref import share, store
-from peref.errors import Damaged, Misuse, PerefError, counted, explained
+from peref.errors import Damaged, Diverged, Misuse, PerefError, counted, explained
+from peref.schema import misfit
 
+FILES = ("run.json", "lock", "metrics.jsonl", "timing.jsonl")
 FOLDERS = ("ckpt", "eval")
+MORE_FOLDERS = ("ckpt/bad", "bad", "encodings")
+TEXT, OBJECT = {"type": "string"}, {"type": "object"}
+COUNT, NUMBER = {"type": "integer", "minimum": 0}, {"type": "number"}
+ABOUT_TEXT = {"name": TEXT, "spec": TEXT, "sha256": TEXT}
+ABOUT_TASK = {"name": TEXT, "version": COUNT}
+ABOUT_OWN = {"path": TEXT, "package": TEXT, "sha256": TEXT}
+A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixItems": [TEXT, OBJECT]}}
+A_MODEL = OBJECT | {"required": ["pe"], "properties": {"pe": A_CYCLE}}
+RECORD = {  # of run.json; what is in config and recipe their own classes know
+    "type": "object",
+    "required": ["argv", "config", "data", "environment", "recipe", "steps"],
+    "properties": {
+        "argv": {"type": "array", "items": TEXT},
+        "config": A_MODEL | {"properties": {"pe": A_CYCLE, "encoder": A_MODEL}},
+        "data": OBJECT | {"required": list(ABOUT_TEXT), "properties": ABOUT_TEXT | {"longest": COUNT}},
+        "encodings": {
+            "type": "object",
+            "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z_0-9]*$"},
+            "additionalProperties": {"type": "object", "required": list(ABOUT_OWN), "properties": ABOUT_OWN},
+        },
+        "environment": OBJECT,
+        "recipe": OBJECT,
+        "steps": {"type": "integer", "minimum": 1},
+        "task": OBJECT | {"required": list(ABOUT_TASK), "properties": ABOUT_TASK},
+    },
+}
+META = {  # of a checkpoint; the earliest do not say of which run, the next ones not which metrics
+    "type": "object",
+    "required": ["step", "metrics_bytes"],
+    "properties": {"run": TEXT, "step": COUNT, "metrics_bytes": COUNT, "metrics_sha256": TEXT},
+}
+OF_VALIDATION = {"loss": NUMBER, "bpb": NUMBER, "exact": NUMBER}
+VALIDATION = {"type": "object", "required": ["loss"], "properties": OF_VALIDATION}
+LINE = {  # of metrics.jsonl
+    "type": "object",
+    "required": ["step"],
+    "properties": {"step": COUNT, "loss": NUMBER, "rate": NUMBER, "norm": NUMBER, "valid": VALIDATION},
+}
 
 
 class Foreign(Damaged):
@@ -52,9 +98,11 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What `create` was given. Raises Damaged when run.json is not the bytes that were written."""
+        """What `create` was given. Raises Damaged when run.json is not the bytes that were written, or not
+        of a run.
+        """
         path = self.folder / "run.json"
-        data = store.read_bytes(path)
+        data = store.read_own(path)
         try:
             record = json.loads(data)
             del record["sha256"]
@@ -64,6 +112,8 @@ class Run:
             raise Damaged(f"{path}: not what peref wrote ({why}); restore it from a copy") from error
         if sealed.encode() != data:
             raise Damaged(f"{path}: its SHA-256 differs, so it was altered; restore it from a copy")
+        if said := strange(record):
+            raise Damaged(f"{path}: not what peref writes: {said}; restore it from a copy")
         return record
 
     @property
@@ -73,7 +123,7 @@ class Run:
         """
         record = self.record
         fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")}
-        fixed["data"] = record.get("data", {}).get("sha256")
+        fixed["data"] = record["data"]["sha256"]
         if own := self.own:
             fixed["encodings"] = {name: about["sha256"] for name, about in own.items()}
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
@@ -88,12 +138,7 @@ class Run:
         """Its encodings that are not built in: name -> {"path", "package", "sha256"} of what it began
         with.
         """
-        said, keys = self.record.get("encodings", {}), ("package", "path", "sha256")
-        try:
-            return {name: {key: str(about[key]) for key in keys} for name, about in said.items()}
-        except (AttributeError, KeyError, TypeError) as error:
-            what = "what it says of encodings is not what peref writes; restore it from a copy"
-            raise Damaged(f"{self.folder / 'run.json'}: {what}") from error
+        return self.record.get("encodings", {})
 
     @property
     def cycle(self) -> str:
@@ -110,25 +155,48 @@ class Run:
     @property
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint file, in numeric order; none is opened."""
+        return sorted(step for step, info in self._named().items() if info and stat.S_ISREG(info.st_mode))
+
+    def _named(self) -> dict[int, os.stat_result | None]:
+        """What stands in ckpt/ under the name of a checkpoint, by its step."""
         names = store.names_in(self.folder / "ckpt")
         found = (re.fullmatch(r"([0-9]{8}|[1-9][0-9]{8,})\.safetensors", name) for name in names)
-        return sorted(int(name[1]) for name in found if name)
+        steps = [int(name[1]) for name in found if name]
+        return {step: store.status_of(self._checkpoint(step)) for step in steps}
+
+    def check_inside(self) -> None:
+        """Raises Damaged where a link, or a file with other names, stands for one of the run's: what is
+        written there would be written elsewhere. Nothing is touched.
+        """
+        for name in FILES:
+            store.check_own(self.folder / name)
+        for name in (*FOLDERS, *MORE_FOLDERS):
+            store.check_own(self.folder / name, folder=True)
+        for step in self._named():  # any other kind of thing there is no checkpoint
+            if store.is_file(self._checkpoint(step)):
+                store.check_own(self._checkpoint(step))
 
     @property
     def finished(self) -> bool:
         """Whether the last checkpoint file is that of the last step, record["steps"]."""
         return self.checkpoints[-1:] >= [self.record["steps"]]
 
+    @property
+    def begun(self) -> bool:
+        """Whether a step is in it."""
+        return bool(self.checkpoints or self.read_metrics())
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Be the one writer, and sweep up what a dead one left. Raises PerefError at once, naming the owner,
-        while there is another.
+        while there is another, and Damaged for a folder that leads out of itself.
 
         The kernel frees it however the process ends; but a process forked inside, without exec, keeps it for
         as long as that lives.
         """
         path = self.folder / "lock"
-        with _opened(path, os.O_RDWR) as fd:
+        self.check_inside()
+        with store.opened(path, os.O_RDWR | os.O_CREAT) as fd:
             with explained(path, "lock"):
                 _claim(fd, self.folder)
             for part in FOLDERS:  # copies leave empty folders out
@@ -144,17 +212,20 @@ class Run:
         """Store a checkpoint, then remove all but it and the `keep` highest steps. Returns its path once it
         survives a power cut.
 
-        Its meta gains "run" (the identity), "step" and "metrics_bytes", the length of metrics.jsonl now.
-        Raises Misuse for keep < 1 or step < 0.
+        Its meta gains "run" (the identity), "step", and the length and SHA-256 of metrics.jsonl now,
+        "metrics_bytes" and "metrics_sha256". Raises Misuse for keep < 1 or step < 0 and Diverged, with
+        nothing written or removed, where a number of the arrays is not finite.
         """
         if step < 0 or keep < 1:
             what = f"cannot save step {step} keeping {counted(keep, 'checkpoint')}"
             raise Misuse(f"{what}: use a step >= 0 and keep >= 1")
+        check_finite(arrays)
         path, metrics = self._checkpoint(step), self.folder / "metrics.jsonl"
-        with explained(metrics, "sync"), _opened(metrics, os.O_RDONLY) as fd:
+        with store.opened(metrics, os.O_RDONLY | os.O_CREAT) as fd, explained(metrics, "sync"):
             os.fsync(fd)
             length = os.fstat(fd).st_size
-        store.save(path, arrays, {**meta, "run": self.identity, "step": step, "metrics_bytes": length})
+            of_metrics = {"metrics_bytes": length, "metrics_sha256": _digest_of(fd, length)}
+        store.save(path, arrays, {**meta, "run": self.identity, "step": step, **of_metrics})
         for old in set(self.checkpoints[:-keep]) - {step}:
             with explained(self._checkpoint(old), "remove"):
                 self._checkpoint(old).unlink(missing_ok=True)
@@ -163,20 +234,30 @@ class Run:
     def newest_checkpoint(
         self, say: Callable[[str], None]
     ) -> tuple[int, dict[str, np.ndarray], dict[str, Any]] | None:
-        """(step, arrays, meta) of the highest step that verifies, or None. Damaged ones on the way go to
-        ckpt/bad/ and `say` is told.
+        """The first of `good_checkpoints`, or None."""
+        return next(self.good_checkpoints(say), None)
+
+    def good_checkpoints(
+        self, say: Callable[[str], None]
+    ) -> Iterator[tuple[int, dict[str, np.ndarray], dict[str, Any]]]:
+        """(step, arrays, meta) of those that verify and are finite, from the highest step down. Others on
+        the way, and what is no file, go to ckpt/bad/ and `say` is told.
 
         Call it under `lock`. Raises, and moves nothing, for a checkpoint of a later peref (store.TooNew) or
         of another run (Foreign).
         """
-        for step in reversed(self.checkpoints):
+        for step in sorted(self._named(), reverse=True):
+            path = self._checkpoint(step)
             try:
-                return step, *self.checkpoint(step)
+                arrays, meta = self.checkpoint(step)
+                check_finite(arrays)
             except (store.TooNew, Foreign):
                 raise
-            except Damaged as error:
-                say(f"{error}; moved to {_set_aside(self._checkpoint(step))}")
-        return None
+            except (Damaged, Diverged) as error:
+                what = f"{path}: {error}" if isinstance(error, Diverged) else error
+                say(f"{what}; moved to {self.set_aside(step)}")
+            else:
+                yield step, arrays, meta
 
     def checkpoint(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and meta of the checkpoint of `step`. Raises Damaged when it does not verify; Foreign, a
@@ -184,13 +265,28 @@ class Run:
         """
         path = self._checkpoint(step)
         arrays, meta = store.load_arrays(path)
-        if meta.get("step") != step:
-            raise Damaged(f"{path}: holds step {meta.get('step')}, so it was renamed")
+        if said := misfit(meta, META):
+            raise Damaged(f"{path}: not what peref writes: {said}; use another checkpoint")
+        if meta["step"] != step:
+            raise Damaged(f"{path}: holds step {meta['step']}, so it was renamed")
         mine = self.identity
         if meta.get("run", mine) != mine:  # the earliest checkpoints do not say
             what = f"{path}: belongs to another run than {self.folder / 'run.json'}"
             raise Foreign(f"{what}; put back the one of the two that is not in its place")
         return arrays, meta
+
+    def set_aside(self, step: int) -> Path:
+        """Move what stands for the checkpoint of `step` to bad/ beside it, over nothing that is there;
+        returns where it is now.
+        """
+        path = self._checkpoint(step)
+        target = _free(path.parent / "bad" / path.name)
+        with explained(path, "move to bad/"):
+            target.parent.mkdir(exist_ok=True)
+            os.replace(path, target)
+            store.sync_folder(target.parent)
+            store.sync_folder(path.parent)
+        return target
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl, of what a repeated run repeats bit by bit. Raises Misuse for what
@@ -204,29 +300,39 @@ class Run:
         """
         _append(self.folder / "timing.jsonl", record)
 
-    def truncate_metrics(self, length: int) -> None:
-        """Cut metrics.jsonl back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged when no
-        line ends there.
+    def truncate_metrics(self, length: int, sha256: str | None = None) -> None:
+        """Cut metrics.jsonl back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged, and cuts
+        nothing, when no line ends there or these bytes have another SHA-256, where it is known.
         """
         path = self.folder / "metrics.jsonl"
-        with explained(path, "cut back"), _opened(path, os.O_RDWR) as fd:
+        with store.opened(path, os.O_RDWR | os.O_CREAT) as fd, explained(path, "cut back"):
             if length != 0 and (length < 0 or os.pread(fd, 1, length - 1) != b"\n"):
                 what = f"{path}: no line ends at byte {length}, as the checkpoint says"
+                raise Damaged(f"{what}; it was altered: restore it from a copy")
+            if sha256 not in (None, _digest_of(fd, length)):
+                what = f"{path}: up to byte {length} it has another SHA-256 than the checkpoint says"
                 raise Damaged(f"{what}; it was altered: restore it from a copy")
             os.ftruncate(fd, length)
             os.fsync(fd)
 
-    def mend_metrics(self, step: int) -> int:
-        """Cut metrics.jsonl down to its readable lines of steps up to `step`, and return how many there
-        are.
+    def mend_metrics(self, step: int) -> tuple[int, Path]:
+        """Keep a copy of a damaged metrics.jsonl in bad/ and cut it down to the lines of steps up to `step`,
+        in order, that can be read; how many these are, and where the copy is.
         """
-        path, kept = self.folder / "metrics.jsonl", []
-        for line in store.read_bytes(path).split(b"\n")[:-1]:
+        path, kept, last = self.folder / "metrics.jsonl", [], 0
+        data = store.read_own(path)
+        for line in data.split(b"\n")[:-1]:
             with contextlib.suppress(*store.UNREADABLE):
-                if json.loads(line)["step"] <= step:
+                record = _record_in(line)
+                if last < record["step"] <= step:
                     kept.append(line + b"\n")
-        store.write_text(path, b"".join(kept).decode())
-        return len(kept)
+                    last = record["step"]
+        with explained(path.parent / "bad", "make it"):
+            (path.parent / "bad").mkdir(exist_ok=True)
+        copy = _free(path.parent / "bad" / path.name)
+        store.write_bytes(copy, data)
+        store.write_bytes(path, b"".join(kept))
+        return len(kept), copy
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl, without a last line that was torn by a crash. Raises Damaged for
@@ -234,9 +340,9 @@ class Run:
         """
         path = self.folder / "metrics.jsonl"
         records: list[dict[str, Any]] = []
-        for number, line in enumerate(store.read_bytes(path).split(b"\n")[:-1], start=1):
+        for number, line in enumerate(store.read_own(path).split(b"\n")[:-1], start=1):
             try:
-                records.append({**json.loads(line)})
+                records.append(_record_in(line))
             except store.UNREADABLE as error:
                 what = f"{path}: line {number} is not a record ({error})"
                 raise Damaged(f"{what}; restore the file from a copy") from error
@@ -257,13 +363,12 @@ def create(
 
     sources     of encodings that are not built in, by name; `record` says where they were
 
-    record["steps"] is the last step, an int. Raises Misuse when either is missing or a part is not of
-    [A-Za-z0-9_.+-], and PerefError when the disk refuses. A folder without run.json is not a run: that file
-    is written last.
+    record["steps"] is the last step, an int. Raises Misuse when the record is not as RECORD says or a part
+    is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is in
+    it.
     """
-    if "config" not in record or type(record.get("steps")) is not int or "sha256" in record:
-        what = "a run's record needs 'config' and an integer 'steps' and must leave 'sha256' to peref"
-        raise Misuse(f"{what}; it has {sorted(record)}")
+    if (said := strange(json.loads(store.canonical(record)))) or "sha256" in record:
+        raise Misuse(f"no record of a run: {said or 'it has sha256, which is left to peref'}")
     digest = hashlib.sha256(store.canonical(record["config"]).encode()).hexdigest()[:4]
     name = "-".join([_stamp(time.time()), *name_parts, digest])
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
@@ -271,28 +376,34 @@ def create(
     text, root = _sealed(record), Path(root)
     with explained(root, "make a run folder"):
         root.mkdir(parents=True, exist_ok=True)
-        for n in itertools.count(1):
-            folder = root / (name if n == 1 else f"{name}-{n}")
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                break
-        for part in FOLDERS:
-            (folder / part).mkdir()
-        for part in ("lock", "metrics.jsonl", "timing.jsonl"):
-            (folder / part).touch()
-        for name, source in (sources or {}).items():
-            Run(folder).kept(name).parent.mkdir(exist_ok=True)
-            store.write_bytes(Run(folder).kept(name), source)
-        store.write_text(folder / "run.json", text)
+        for path in store.abandoned(root):
+            if path.is_dir() and not path.is_symlink():
+                with contextlib.suppress(PerefError), Run(path).lock():  # or another machine makes it now
+                    shutil.rmtree(path, ignore_errors=True)
+        made = Run(store.temporary(root))
+        made.folder.mkdir()
+        try:
+            with made.lock():
+                for part in ("metrics.jsonl", "timing.jsonl"):
+                    (made.folder / part).touch()
+                for one, source in (sources or {}).items():
+                    made.kept(one).parent.mkdir(exist_ok=True)
+                    store.write_bytes(made.kept(one), source)
+                store.write_text(made.folder / "run.json", text)
+                folder = _renamed(made.folder, root / name)
+        except BaseException:
+            shutil.rmtree(made.folder, ignore_errors=True)
+            raise
         store.sync_folder(root)
     return Run(folder)
 
 
 def open_run(folder: str | Path) -> Run:
     """The run in an existing `folder`. Raises Misuse when it is not a run folder and Damaged when its
-    run.json was altered.
+    run.json was altered or it leads out of itself.
     """
     run = Run(Path(folder))
+    run.check_inside()
     if not store.is_file(run.folder / "run.json"):
         what = f"{run.folder}: not a run folder, it has no run.json"
         raise Misuse(f"{what}; `{share.program()} train` makes one")
@@ -309,7 +420,7 @@ def newest(
     Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was
     altered.
     """
-    folders = [Path(root, name) for name in store.names_in(Path(root))]
+    folders = [Path(root, name) for name in store.names_in(Path(root)) if not name.startswith(".tmp-")]
     found = [Run(folder) for folder in folders if store.is_file(folder / "run.json")]
     for run in sorted(found, key=_created, reverse=True):
         fits = (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished)
@@ -338,14 +449,39 @@ def _sealed(record: Mapping[str, Any]) -> str:
     return store.canonical({**record, "sha256": digest}) + "\n"
 
 
-@contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    with explained(path, "open"):
-        fd = os.open(path, flags | os.O_CREAT, 0o666)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def strange(record: dict[str, Any]) -> str:
+    """What in a record is not as RECORD says; "" for nothing. A run of a task has a model with an encoder."""
+    if said := misfit(record, RECORD):
+        return said
+    there = "task" in record, "encoder" in record["config"], "longest" in record["data"]
+    return "" if len({*there}) == 1 else "of task, config.encoder and data.longest some are missing"
+
+
+def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises Diverged for the first number that is not finite, naming its array and place."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            at = tuple(map(int, np.argwhere(~np.isfinite(array))[0]))
+            raise Diverged(f"{name} is {array[at]} at {list(at)}")
+
+
+def _digest_of(fd: int, length: int) -> str:
+    """SHA-256 of the first bytes of a file."""
+    found, at = hashlib.sha256(), 0
+    while piece := os.pread(fd, min(1 << 20, length - at), at):
+        found.update(piece)
+        at += len(piece)
+    return found.hexdigest()
+
+
+def _record_in(line: bytes) -> dict[str, Any]:
+    """The record of a line of metrics.jsonl, or one of store.UNREADABLE."""
+    record = json.loads(line)
+    if said := misfit(record, LINE):
+        raise ValueError(said)
+    if store.canonical(record).encode() != line:
+        raise ValueError("not as peref writes it")
+    return record
 
 
 def _claim(fd: int, folder: Path) -> None:
@@ -363,24 +499,30 @@ def _claim(fd: int, folder: Path) -> None:
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:
     """One line, one write: a crash leaves it out or in, and a full disk leaves it out."""
-    line = f"{store.canonical(record)}\n".encode()
-    with explained(path, "append to"), _opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+    line, flags = f"{store.canonical(record)}\n".encode(), os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    with store.opened(path, flags) as fd, explained(path, "append to"):
         written = os.write(fd, line)
         if written != len(line):
             os.ftruncate(fd, os.fstat(fd).st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _set_aside(path: Path) -> Path:
-    """Move a damaged checkpoint to bad/ beside it, over nothing that is there already; returns where it is
-    now.
-    """
-    bad = path.parent / "bad"
-    with explained(path, "move to bad/"):
-        bad.mkdir(exist_ok=True)
-        names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(2)))
-        target = next(bad / name for name in names if not (bad / name).exists())
-        os.replace(path, target)
-        store.sync_folder(bad)
-        store.sync_folder(path.parent)
-    return target
+def _free(path: Path) -> Path:
+    """`path`, or the first of path.2, path.3, ... where nothing is."""
+    names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(2)))
+    return next(path.parent / name for name in names if not os.path.lexists(path.parent / name))
+
+
+def _renamed(folder: Path, wanted: Path) -> Path:
+    """`folder` under the name `wanted`, or the first of wanted-2, wanted-3, ... that nobody has."""
+    path, n = wanted, 1
+    while True:
+        try:
+            if not os.path.lexists(path):
+                os.rename(folder, path)
+                return path
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # somebody was faster
+                raise
+        n += 1
+        path = wanted.with_name(f"{wanted.name}-{n}")

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from peref.errors import Damaged, Misuse, explained
+from peref.errors import Damaged, Misuse, PerefError, explained
 
 FORMAT = 1
 UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)  # what is not what we wrote
@@ -66,7 +66,7 @@ def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
     Damaged, for a later format; Misuse when there is no such file; PerefError when it cannot be read.
     """
     path = Path(path)
-    data = read_bytes(path)
+    data = read_own(path)
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         note = json.loads(header["__metadata__"]["peref"])
@@ -100,12 +100,69 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
 
 
+def read_own(path: Path) -> bytes:
+    """All bytes of a file that lies where it seems to lie, see `opened`. Raises as read_bytes."""
+    with opened(path) as fd, explained(path, "read"), open(fd, "rb", closefd=False) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of the file at `path`, for reading unless flags of os.open say more: no link is followed,
+    and what has other names too, or waits for somebody (a FIFO), is not touched.
+
+    Raises Damaged for those, Misuse where there is no file and flags make none, PerefError when the disk
+    refuses.
+    """
+    check_own(path)
+    try:
+        with explained(path, "open"):
+            fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except PerefError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and not flags & os.O_CREAT:
+            raise Misuse(f"{path}: no such file; check the path") from error
+        raise
+    try:
+        check_own(path, os.fstat(fd))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def check_own(path: Path, info: os.stat_result | None = None, folder: bool = False) -> None:
+    """Raises Damaged where something is at `path` that is no file with this one name, or no folder: what is
+    written there would be written elsewhere. `info` is what is known of it.
+    """
+    info = status_of(path) if info is None else info
+    if info is None:
+        return
+    wanted, kind = ("folder" if folder else "file"), stat.S_IFMT(info.st_mode)
+    if kind != (stat.S_IFDIR if folder else stat.S_IFREG):
+        what = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}.get(
+            kind, "a pipe or device"
+        )
+        raise Damaged(f"{path}: {what}, where a {wanted} belongs; put one there, or remove it")
+    if info.st_nlink > 1 and not folder:
+        raise Damaged(
+            f"{path}: has {info.st_nlink} names (hard links), one perhaps elsewhere; put a copy there"
+        )
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """What is at `path`, where a link is a link; None for nothing."""
+    with explained(path, "look at"):
+        try:
+            return os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
 def is_file(path: Path) -> bool:
     """As path.is_file(), but what may not be looked at is no absence: PerefError says so."""
     with explained(path, "look at"):
         try:
             return stat.S_ISREG(os.stat(path).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # or what can be no path
             return False
 
 
@@ -124,7 +181,7 @@ def check_writable(folder: Path) -> None:
     """Raises PerefError unless a file can be made in `folder`, which is made itself where it is missing."""
     with explained(folder, "write in it"):
         folder.mkdir(exist_ok=True)
-        probe = _temporary(folder)
+        probe = temporary(folder)
         probe.touch()
         probe.unlink()
 
@@ -138,15 +195,17 @@ def sweep(folder: str | Path) -> list[Path]:
     """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine.
     Raises PerefError on failure.
     """
-    stale = []
+    stale = [path for path in abandoned(Path(folder)) if not path.is_dir()]
     with explained(Path(folder), "clean up"):
-        for name in sorted(names_in(Path(folder))):
-            owner = re.match(r"\.tmp-([0-9]{1,9})-", name)
-            if owner and not _alive(int(owner[1])):
-                path = Path(folder, name)
-                path.unlink(missing_ok=True)
-                stale.append(path)
+        for path in stale:
+            path.unlink(missing_ok=True)
     return stale
+
+
+def abandoned(folder: Path) -> list[Path]:
+    """What has a temporary name in `folder` and a writer that no longer runs on this machine."""
+    owners = {name: re.match(r"\.tmp-([0-9]{1,9})-", name) for name in sorted(names_in(folder))}
+    return [folder / name for name, owner in owners.items() if owner and not _alive(int(owner[1]))]
 
 
 def sync_folder(folder: Path) -> None:
@@ -158,7 +217,7 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _temporary(folder: Path) -> Path:
+def temporary(folder: Path) -> Path:
     """A new name that `sweep` knows as this process's."""
     return folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -168,7 +227,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     part. Raises PerefError when the disk refuses.
     """
     path = Path(path)
-    temp = _temporary(path.parent)
+    temp = temporary(path.parent)
     try:
         with explained(path, "write"):
             fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -20,14 +20,14 @@ from peref.encoder_decoder import predicted
 from peref.encodings import origin
 from peref.environment import differences, environment
 from peref.errors import Damaged, Diverged, Misuse, counted
-from peref.evaluate import differing, model_of, score
+from peref.evaluate import differing, model_of, parts_of, score
 from peref.exact_match import exact_match
 from peref.masking import VOCABULARY, masked_tokens
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens
 from peref.optim import read_status
 from peref.pair import Pair
-from peref.parameters import check, init, step_sizes
+from peref.parameters import init, step_sizes
 from peref.recipe import Recipe
 from peref.rng import generator
 from peref.tape import Tape
@@ -174,25 +174,36 @@ def begin(
 ) -> tuple[int, Arrays, Arrays, Arrays]:
     """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
 
-    Raises Misuse where they do not fit cfg. Lines that metrics.jsonl has lost do not stop a run; `say` is
-    told.
+    Raises Misuse where they do not fit cfg. Damaged metrics do not stop a run, and `say` is told: the steps
+    after an older checkpoint, up to which they are whole, are done again, or else the lines that can be read
+    remain.
     """
-    found = run.newest_checkpoint(say)
-    p = init(cfg, recipe.seed, recipe.dtype)
-    if found is None:
-        run.truncate_metrics(0)
-        m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")
-        return 0, p, m, v
-    step, arrays, meta = found
-    parts = [{name[2:]: a for name, a in arrays.items() if name.startswith(f"{kind}/")} for kind in "pmv"]
-    for part in parts:
-        check(cfg, part)
-    try:
-        run.truncate_metrics(meta["metrics_bytes"])
-    except Damaged as error:
-        kept = counted(run.mend_metrics(step), "line that remains", "lines that remain")
-        say(f"{error}. The run goes on from step {step} with the {kept}; the earlier ones ARE LOST")
-    p, m, v = ({name: part[name] for name in p} for part in parts)
+    new = init(cfg, recipe.seed, recipe.dtype)
+    found: list[tuple[int, dict[str, Arrays]]] = []
+    said = ""
+    for step, arrays, meta in run.good_checkpoints(say):
+        found.append((step, parts_of(run, cfg, arrays)))
+        try:
+            run.truncate_metrics(meta["metrics_bytes"], meta.get("metrics_sha256"))
+        except Damaged as error:
+            said = said or str(error)
+        else:
+            if said:
+                say(f"{said}. It is whole up to step {step}, from where the run goes on")
+            break
+    else:
+        if not found:
+            run.truncate_metrics(0)
+            m, v = ({n: np.zeros_like(a) for n, a in new.items()} for _ in "mv")
+            return 0, new, m, v
+        step, _ = found[0]
+        count, copy = run.mend_metrics(step)
+        kept = counted(count, "line that remains", "lines that remain")
+        what = f"The run goes on from step {step} with the {kept}; the others ARE LOST"
+        say(f"{said}. {what}, and those that remain may be wrong. As it was found it is in {copy}")
+        del found[1:]
+    step, parts = found[-1]
+    p, m, v = ({name: parts[kind][name] for name in new} for kind in "pmv")
     return step, p, m, v
 
 
@@ -242,9 +253,17 @@ def validated(
             assert isinstance(corpus, Corpus)
             row, _, _ = score(cfg, p, corpus.valid[: most + 1], cfg.L, be=be)
     if not math.isfinite(row["loss"]):
-        last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
-        raise Diverged(f"step {step}: the validation loss is {row['loss']}; {last}; try a lower --rate")
+        raise Diverged(f"step {step}: the validation loss is {row['loss']}; {onwards(run, saved)}")
     return {key: row[key] for key in ("loss", "bpb", "exact") if key in row}
+
+
+def onwards(run: runs.Run, good: int) -> str:
+    """How to go on after a divergence; `good` is the last good step on disk, 0 for none."""
+    new = "begin a new run with a lower --rate or a lower --clip"
+    if not good:
+        return f"no good step is saved; {new}"
+    saved = f"step {good} is saved in {run.folder}, with a finite loss"
+    return f"{saved}: go on from it with --resume, or {new}"
 
 
 def train(
@@ -260,7 +279,8 @@ def train(
 
     `stopping` is asked after every step; once it is true the step is saved and "stopped" is the last record.
     Holds the run's lock. Raises Diverged on a loss or gradient that is not finite, with the last good step
-    saved, and on such a validation loss.
+    saved, and on such a validation loss, weight or moment. On a GPU weights and moments are looked at before
+    each validation and save alone.
     """
     cfg, recipe = check_run(run, run.record, corpus, be, say)
     with run.lock():
@@ -269,11 +289,33 @@ def train(
         count = sum(a.size for a in p.values())
         yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": count}
 
-        def save(step: int) -> None:
-            """A checkpoint of the weights and moments as they are."""
+        def state() -> Arrays:
+            """Weights and moments as they are, by their names in a checkpoint."""
             kinds = {"p": p, "m": m, "v": v}
-            arrays = {f"{kind}/{name}": to_host(a) for kind, of in kinds.items() for name, a in of.items()}
-            run.save(step, arrays, {})
+            return {f"{kind}/{name}": to_host(a) for kind, of in kinds.items() for name, a in of.items()}
+
+        def last_good(step: int) -> int:
+            """The last good step on disk, 0 for none. That is `step`, saved now unless it was, with nothing
+            removed for it, where its weights are finite and give a finite loss, else one before; then what
+            is on disk of it goes to ckpt/bad/.
+            """
+            if not step:
+                return 0
+            there = run.checkpoints
+            try:
+                if saved == step:  # what is on disk is looked at
+                    stored = be.place(parts_of(run, cfg, run.checkpoint(step)[0])["p"])
+                    validated(run, cfg, stored, corpus, most, be, step, saved)
+                else:
+                    runs.check_finite(state())
+                    validated(run, cfg, p, corpus, most, be, step, saved)
+                    run.save(step, state(), {}, keep=len(there) + 1)
+                return step
+            except (Damaged, Diverged):
+                older = max((one for one in there if one < step), default=0)
+                if older and step in there:  # --resume would go on from it
+                    run.set_aside(step)
+                return older
 
         def launch(step: int) -> Callable[[], np.ndarray]:
             """Begin a step; calling the result waits for its status."""
@@ -294,12 +336,10 @@ def train(
             ahead = launch(step + 1) if device and not (stop or validates or saves) else None
             try:
                 mean, norm = read_status(arrived(), p)
+                if not ahead:
+                    runs.check_finite(state())
             except Diverged as error:
-                if saved < step - 1:
-                    save(step - 1)
-                last = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
-                what = f"step {step}: {error}; {last}; try a lower --rate or a lower --clip"
-                raise Diverged(what) from error
+                raise Diverged(f"step {step}: {error}; {onwards(run, last_good(step - 1))}") from error
             spent += time.perf_counter() - before
             rate = float(recipe.numbers(step)[0])
             line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
@@ -309,7 +349,7 @@ def train(
             speed = (step - done) * tokens / spent
             stop = stop or stopping()
             if saves or (stop and not ahead):
-                save(step)
+                run.save(step, state(), {})
                 figures = {"tokens_per_s": speed, "seconds": spent, "time": time.time()}
                 run.append_timing({"step": step, **figures})
                 saved = step

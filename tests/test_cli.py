@@ -123,7 +123,7 @@ def wait_for(condition, process=None):
 
 def lines_of(folder):
     """How many steps a run has noted down so far."""
-    found = [*folder.glob("runs/*/metrics.jsonl")]
+    found = [*folder.glob("runs/[!.]*/metrics.jsonl")]
     return found[0].read_bytes().count(b"\n") if found else -1
 
 
@@ -367,7 +367,7 @@ def test_eval_that_cannot_be_kept_is_refused_before_it_is_computed(trained, tmp_
     monkeypatch.setattr("peref.cli.evaluate.evaluate", lambda *args, **given: pytest.fail("it was computed"))
     code, out, err = trained("eval", *extra)
     assert code == 1
-    assert f"{Path('runs') / place.parent.name / 'eval'}: cannot write in it: File exists" in (
+    assert f"{Path('runs') / place.parent.name / 'eval'}: a file, where a folder belongs" in (
         json.loads(out)["error"]["message"] if extra else err
     )
     assert extra or out == ""
@@ -1261,7 +1261,7 @@ def test_xpos_is_refused_past_its_reach_before_anything_is_computed(cli, text, m
 def test_a_run_that_diverges_says_so_in_one_line(cli, text):
     code, _, err = cli("train", *TINY, "--steps", 20, "--rate", "1e30", "--warmup", 0, "--data", text)
     assert code == 1
-    assert re.search(r"^error: step \d+: .* try a lower --rate", err.splitlines()[-1]), err
+    assert re.search(r"^error: step \d+: .* begin a new run with a lower --rate", err.splitlines()[-1]), err
     assert "Warning" not in err
 
 

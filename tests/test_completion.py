@@ -80,7 +80,9 @@ def here(tmp_path_factory):
     """A folder with two runs, and a `peref` in front of every other on the path."""
     folder = tmp_path_factory.mktemp("completion")
     for name, pe in ((NEWER, "rope"), (OLDER, "t5")):
-        run = create(folder / "runs", [pe], {"config": {"pe": [[pe, {}]]}, "steps": 1})
+        text = {"name": "a", "spec": "a.txt", "sha256": "ab"}
+        about = {"argv": [], "data": text, "environment": {}, "recipe": {}, "steps": 1}
+        run = create(folder / "runs", [pe], about | {"config": {"pe": [[pe, {}]]}})
         (run.folder / "ckpt" / "00000001.safetensors").touch()
         run.folder.rename(folder / name)
     (folder / "notes.txt").touch()

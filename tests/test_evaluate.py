@@ -13,7 +13,7 @@ from peref import evaluate as evaluate_module
 from peref import runs, store
 from peref.backends import Backend
 from peref.config import Config
-from peref.errors import Damaged, Misuse
+from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import Protocol, by_buckets, evaluate, lengths, score, stored, under, weights_of
 from peref.model import check, init, loss
 
@@ -428,11 +428,17 @@ def test_an_unknown_encoding_or_option_is_refused(pe, given, word):
 # the weights of a run
 
 
+def record_of(cfg):
+    """What run.json says of a run of nine steps."""
+    text = {"name": "a", "spec": "a.txt", "sha256": "ab"}
+    return {"config": cfg.to_json(), "steps": 9, "argv": [], "data": text, "environment": {}, "recipe": {}}
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run folder with the checkpoints 3 and 5, the moments beside the weights."""
     cfg = tiny()
-    found = runs.create(tmp_path, ["x"], {"config": cfg.to_json(), "steps": 9})
+    found = runs.create(tmp_path, ["x"], record_of(cfg))
     for step in (3, 5):
         arrays = {f"{kind}/{name}": a + np.float32(step) for kind in "pmv" for name, a in init(cfg).items()}
         found.save(step, arrays, {})
@@ -457,9 +463,40 @@ def test_a_damaged_checkpoint_is_not_evaluated(run):
         weights_of(run)
 
 
+def test_a_checkpoint_that_is_removed_meanwhile_is_looked_for_again(run, monkeypatch):
+    """Whoever trains prunes; the newest there is now is taken."""
+    inner, arrays = runs.Run.checkpoint, run.checkpoint(5)[0]
+
+    def pruned(self, step):
+        if step == 5:
+            self.save(7, arrays, {}, keep=1)
+        return inner(self, step)
+
+    monkeypatch.setattr(runs.Run, "checkpoint", pruned)
+    assert weights_of(run)[2] == 7
+
+
+def test_arrays_of_another_kind_are_refused(run):
+    """Of another dtype than the run's, or under names that no checkpoint has."""
+    arrays, _ = run.checkpoint(5)
+    name = next(iter(arrays))
+    for change in ({name: arrays[name].astype("float64")}, {"x": arrays[name]}):
+        run.save(5, arrays | change, {})
+        with pytest.raises(Misuse, match=r"in float(32|64); expected p/, m/ and v/ in float32"):
+            weights_of(run)
+
+
+def test_weights_that_give_no_finite_numbers_are_not_evaluated():
+    """Each is finite, and yet the loss is not."""
+    p = init(tiny(), 0, "float32")
+    p |= {"norm.weight": np.full(16, np.float32(3e38)), "embed.weight": 100 * p["embed.weight"]}
+    with np.errstate(all="ignore"), pytest.raises(Diverged, match=r"the loss is nan: these weights give no"):
+        list(evaluate(tiny(), p, TEXT, 8))
+
+
 def test_a_checkpoint_of_another_run_is_not_evaluated(run, tmp_path):
     """It may hold the same shapes, and yet it is not what run.json says."""
-    other = runs.create(tmp_path, ["y"], {"config": tiny("none").to_json(), "steps": 9})
+    other = runs.create(tmp_path, ["y"], record_of(tiny("none")))
     shutil.copy(run.folder / "ckpt" / "00000005.safetensors", other.folder / "ckpt")
     with pytest.raises(Damaged, match="belongs to another run"):
         weights_of(other)
@@ -467,7 +504,7 @@ def test_a_checkpoint_of_another_run_is_not_evaluated(run, tmp_path):
 
 def test_a_run_without_checkpoint_is_refused(tmp_path):
     """Before the first checkpoint there is nothing to evaluate; the message says how to get one."""
-    run = runs.create(tmp_path, ["x"], {"config": tiny().to_json(), "steps": 9})
+    run = runs.create(tmp_path, ["x"], record_of(tiny()))
     with pytest.raises(Misuse, match=r"has no checkpoint yet; .*--resume"):
         weights_of(run)
 

@@ -9,7 +9,7 @@ from recipes.families import has_rows
 
 from peref.config import Config
 from peref.encodings import names
-from peref.errors import Misuse
+from peref.errors import Diverged, Misuse
 from peref.generate import generate, pick
 from peref.model import init, logits
 from peref.rng import generator
@@ -208,3 +208,10 @@ def test_a_model_that_reads_both_ways_does_not_generate():
     """Without a causal mask earlier logits would change with every token."""
     with pytest.raises(Misuse, match="only a causal model generates"):
         next(generate(*model(causal=False), PROMPT, 3))
+
+
+def test_weights_that_give_no_finite_numbers_generate_nothing():
+    """Not a token of them, and no internal error."""
+    cfg, p = model()
+    with np.errstate(all="ignore"), pytest.raises(Diverged, match=r"logits of token 1 are not finite"):
+        text(cfg, p | {"norm.weight": np.full(16, 1e308), "embed.weight": 100 * p["embed.weight"]})

@@ -8,6 +8,7 @@ models can be read; of seven files they were set after the defaults of classes f
 copies later (BESIDE). Two defaults were wrong: GPT-NeoX 20B has gelu_fast, OLMo 3 an epsilon of 1e-6.
 """
 
+import itertools
 import json
 import math
 import re
@@ -24,6 +25,7 @@ from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
 from peref.huggingface import cycle, frequencies, read, unscaled, words
+from peref.huggingface.rotation import period
 from peref.settings import choose
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
@@ -1053,3 +1055,25 @@ def test_pictures(show, tmp_path):
         "gemma-sliding_attention.png",
         "phi.svg",
     ]
+
+
+def test_the_period_of_layers():
+    """The shortest beginning that repeats to the end, in a time that grows with the layers and no faster."""
+    for n in range(1, 9):
+        for word in itertools.product("ab", repeat=n):
+            plain = next(p for p in range(1, n + 1) if all(word[k] == word[k % p] for k in range(n)))
+            assert period(word) == plain
+    compared = []
+
+    class Layer(str):
+        __hash__ = None
+
+        def __eq__(self, other):
+            compared.append(1)
+            return str.__eq__(self, other)
+
+        def __ne__(self, other):
+            return not self == other
+
+    assert period([Layer("a")] * 999 + [Layer("b")]) == 1000
+    assert len(compared) < 4 * 1000

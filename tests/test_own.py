@@ -395,7 +395,7 @@ def test_a_record_that_was_made_up(trained, tmp_path):
     for made_up in (5, {"mine": 3}, {"mine": {"path": "x"}}, ["mine"]):
         (run / "run.json").write_text(runs._sealed(record | {"encodings": made_up}))
         code, _, err = cli("eval", run, "--pe", "rope,./mine.py,none")
-        assert (code, "is not what peref writes" in err) == (1, True), err
+        assert (code, "not what peref writes: encodings" in err) == (1, True), err
 
 
 # ---------------------------------------------------------------- installed packages

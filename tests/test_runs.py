@@ -23,7 +23,9 @@ from peref import runs, store
 from peref.errors import Damaged, Misuse, PerefError
 
 ROOT = Path(runs.__file__).parents[1]
-RECORD = {"config": {"pe": "alibi", "L": 512}, "steps": 100, "seeds": [0, 1], "argv": ["cli.py", "train"]}
+CONFIG = {"pe": [["alibi", {}]], "L": 512}
+ABOUT = {"data": {"name": "a", "spec": "a.txt", "sha256": "ab"}, "environment": {}, "recipe": {}}
+RECORD = {"config": CONFIG, "steps": 100, "seeds": [0, 1], "argv": ["cli.py", "train"], **ABOUT}
 ARRAYS = {"w": np.arange(3.0)}
 
 
@@ -63,8 +65,10 @@ def names(folder):
 
 def test_the_name_says_when_what_and_which_config(tmp_path, monkeypatch):
     monkeypatch.setattr(runs.time, "time", lambda: 1_795_275_012.9)
-    digest = hashlib.sha256(b'{"L":512,"pe":"alibi"}').hexdigest()[:4]
-    run = runs.create(tmp_path, ["alibi", "L512", "s0"], {**RECORD, "config": {"pe": "alibi", "L": 512}})
+    digest = hashlib.sha256(b'{"L":512,"pe":[["alibi",{}]]}').hexdigest()[:4]
+    run = runs.create(
+        tmp_path, ["alibi", "L512", "s0"], {**RECORD, "config": {"pe": [["alibi", {}]], "L": 512}}
+    )
     assert run.folder == tmp_path / f"2026-11-21-153012-alibi-L512-s0-{digest}"
     assert names(run.folder) == ["ckpt", "eval", "lock", "metrics.jsonl", "run.json", "timing.jsonl"]
 
@@ -87,16 +91,18 @@ def test_create_is_durable_before_it_returns(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), inner(fd))
     )
-    run = runs.create(tmp_path, ["a"], RECORD)
+    runs.create(tmp_path, ["a"], RECORD)
     assert Path(synced[0]).name.startswith(".tmp-")
-    assert synced[1:] == [str(run.folder), str(tmp_path)]
+    made, root = map(Path, synced[1:])
+    assert (made.parent, root) == (tmp_path, tmp_path)
+    assert made.name.startswith(".tmp-")
 
 
 @pytest.mark.parametrize(
     "record", [{}, {"config": 1}, {"steps": 1}, {**RECORD, "steps": 1.5}, {**RECORD, "sha256": ""}]
 )
-def test_a_record_needs_config_and_steps(tmp_path, record):
-    with pytest.raises(Misuse, match="needs 'config' and an integer 'steps'"):
+def test_a_record_says_what_a_run_needs(tmp_path, record):
+    with pytest.raises(Misuse, match="no record of a run: "):
         runs.create(tmp_path, ["a"], record)
     assert names(tmp_path) == []
 
@@ -149,6 +155,36 @@ def test_a_folder_that_is_no_run(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(Misuse, match=r"not a run folder.*python cli\.py train"):
             runs.open_run(folder)
+
+
+def test_what_a_kill_left_of_a_run_is_no_run_and_is_swept(tmp_path, monkeypatch):
+    """A run has its name once it is whole. What a dead process left goes when the next run is made; what a
+    living one makes, on this machine or under its lock, stays.
+    """
+
+    def crash(*args):
+        raise KeyboardInterrupt
+
+    process = child("")
+    process.communicate()
+    dead, held, mine = (
+        tmp_path / f".tmp-{pid}-{name}"
+        for pid, name in ((process.pid, "a"), (process.pid, "b"), (os.getpid(), "c"))
+    )
+    for folder in (dead, held, mine):
+        folder.mkdir()
+    (tmp_path / f".tmp-{process.pid}-link").symlink_to(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_text", crash)
+        with pytest.raises(KeyboardInterrupt):
+            runs.create(tmp_path, ["a"], RECORD)
+    left = sorted(path.name for path in (dead, held, mine, tmp_path / f".tmp-{process.pid}-link"))
+    assert names(tmp_path) == [name for name in left if name != dead.name and name != held.name]
+    held.mkdir()
+    with runs.Run(held).lock():
+        run = runs.create(tmp_path, ["a"], RECORD)
+    assert held.exists()
+    assert runs.newest(tmp_path, having_checkpoint=False) == run
 
 
 # lock
@@ -229,7 +265,7 @@ def test_empty_folders_that_a_copy_left_out_are_made_again(run):
     assert run.checkpoints == [1]
     (run.folder / "eval").rmdir()
     (run.folder / "eval").write_text("mine")
-    with pytest.raises(PerefError, match="eval: cannot make it: File exists"), run.lock():
+    with pytest.raises(Damaged, match="eval: a file, where a folder belongs"), run.lock():
         pass
     assert (run.folder / "eval").read_text() == "mine"
 
@@ -256,7 +292,13 @@ def test_a_checkpoint_comes_back_with_its_step_and_the_length_of_the_metrics(run
     step, arrays, meta = run.newest_checkpoint(said.append)
     assert (step, meta, said) == (
         1000,
-        {"rng": 5, "run": run.identity, "step": 1000, "metrics_bytes": len('{"step":1}\n')},
+        {
+            "rng": 5,
+            "run": run.identity,
+            "step": 1000,
+            "metrics_bytes": len('{"step":1}\n'),
+            "metrics_sha256": hashlib.sha256(b'{"step":1}\n').hexdigest(),
+        },
         [],
     )
     same(arrays["w"], ARRAYS["w"], 0)
@@ -387,7 +429,7 @@ def test_a_checkpoint_of_a_later_peref_is_not_moved(run, monkeypatch):
 
 
 def test_a_checkpoint_of_another_run_is_refused_and_not_moved(run, tmp_path):
-    other = runs.create(tmp_path / "runs", ["alibi"], {**RECORD, "config": {"pe": "rope", "L": 512}})
+    other = runs.create(tmp_path / "runs", ["alibi"], {**RECORD, "config": {"pe": [["rope", {}]], "L": 512}})
     run.save(1, ARRAYS, {})
     path = other.save(2, ARRAYS, {})
     shutil.copy(path, run.folder / "ckpt")
@@ -401,7 +443,7 @@ def test_a_run_that_is_repeated_has_the_same_identity(run, tmp_path):
     """How, where and from which path it was begun does not count, so its checkpoints are the same bytes;
     all else does.
     """
-    text = {"sha256": "ab", "spec": "a.txt"}
+    text = ABOUT["data"]
     first = runs.create(tmp_path, ["a"], {**RECORD, "data": text, "environment": {"numpy": "1"}})
     alike = {
         **RECORD,
@@ -410,7 +452,12 @@ def test_a_run_that_is_repeated_has_the_same_identity(run, tmp_path):
         "argv": ["train", "--runs", "b"],
     }
     assert runs.create(tmp_path, ["b"], alike).identity == first.identity
-    for change in ({"steps": 101}, {"config": {}}, {"recipe": {"seed": 1}}, {"data": {"sha256": "cd"}}):
+    for change in (
+        {"steps": 101},
+        {"config": CONFIG | {"L": 1}},
+        {"recipe": {"seed": 1}},
+        {"data": text | {"sha256": "c"}},
+    ):
         assert runs.create(tmp_path, ["c"], {**alike, **change}).identity != first.identity
 
 
@@ -526,9 +573,12 @@ def test_mended_metrics_have_the_readable_lines_up_to_a_step(run):
     for step in (1, 2, 3, 4):
         run.append_metrics({"step": step})
     path = run.folder / "metrics.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'{"step":2}', b'{"st') + b'[]\n{"step":3')
-    assert run.mend_metrics(3) == 2
-    assert path.read_bytes() == b'{"step":1}\n{"step":3}\n'
+    found = path.read_bytes().replace(b'{"step":2}', b'{"st') + b'[]\n{"step":2}\n{"step":3'
+    path.write_bytes(found)
+    for name in ("metrics.jsonl", "metrics.jsonl.2"):
+        assert run.mend_metrics(3) == (2, run.folder / "bad" / name)
+        assert path.read_bytes() == b'{"step":1}\n{"step":3}\n'
+    assert (run.folder / "bad" / "metrics.jsonl").read_bytes() == found
 
 
 # finished, newest

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from peref.encodings import names
-from peref.golden.spec.schema import golden_schema, misfit
+from peref.golden.spec.entries import golden_schema
+from peref.schema import misfit
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SCHEMA = jsonschema.Draft202012Validator(json.loads((GOLDEN / "cases.schema.json").read_text()))

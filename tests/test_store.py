@@ -219,19 +219,24 @@ def test_a_later_format_says_so(tmp_path):
 
 
 def test_a_missing_file_or_a_folder_is_misuse(tmp_path):
-    for path in (tmp_path / "missing", tmp_path):
+    missing = tmp_path / "missing"
+    for read, path in (
+        (store.load_arrays, missing),
+        (store.read_bytes, missing),
+        (store.read_bytes, tmp_path),
+    ):
         with pytest.raises(Misuse, match="no such file"):
-            store.load_arrays(path)
+            read(path)
 
 
 def test_an_unreadable_file_is_explained(tmp_path, monkeypatch):
     write(tmp_path / "a")
 
-    def fail(self):
+    def fail(*args):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(PerefError, match=r"a: cannot read: Input/output error"):
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(PerefError, match=r"a: cannot open: Input/output error"):
         store.load_arrays(tmp_path / "a")
 
 

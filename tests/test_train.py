@@ -467,7 +467,7 @@ def test_the_bad_step_never_reaches_the_weights(word, step, tmp_path):
     recipe = replace(SMALL, valid_every=7, save_every=4)
     run, stopped, whole = (made(tmp_path, recipe=recipe) for _ in range(3))
     with pytest.raises(
-        Diverged, match=rf"^step {step}: {word}.*; step {step - 1} is saved in .*; try a lower --rate"
+        Diverged, match=rf"^step {step}: {word}.*; step {step - 1} is saved in .*, or begin a new run with"
     ) as error:
         finish(run, BAD[word](step))
     assert str(run.folder) in str(error.value)
@@ -486,7 +486,7 @@ def test_a_first_step_that_is_bad_saves_nothing(tmp_path, undisturbed):
     claims none.
     """
     run = made(tmp_path)
-    with pytest.raises(Diverged, match="step 1: the loss is nan; no step is saved yet"):
+    with pytest.raises(Diverged, match="step 1: the loss is nan; no good step is saved; begin a new run"):
         finish(run, BAD["the loss is nan"](1))
     assert kept(run) == ({}, b"")
     finish(run)
@@ -511,17 +511,22 @@ def test_a_bad_step_writes_to_nothing(word):
             same(arrays, before, 0)
 
 
-def test_a_poisoned_weight_stops_the_run_at_once(tmp_path):
-    """Weights that already hold a NaN give no step, no metrics and no checkpoint."""
-    run = made(tmp_path)
-    finish(run, stopping=after(3))
-    arrays, _ = store.load_arrays(run.folder / "ckpt" / "00000003.safetensors")
-    arrays["p/0.up.weight"][0, 0] = np.nan
-    run.save(3, arrays, {})
+def test_a_poisoned_checkpoint_is_not_saved_and_not_gone_on_from(tmp_path, undisturbed):
+    """Run.save refuses it. One that an earlier peref wrote is set aside for the one before."""
+    run, said = made(tmp_path), []
+    finish(run, stopping=after(4))
+    path = run.folder / "ckpt" / "00000004.safetensors"
+    arrays, meta = store.load_arrays(path)
+    arrays["m/0.up.weight"][0, 1] = np.nan
     before = kept(run)
-    with pytest.raises(Diverged, match=r"^step 4: the loss is nan; step 3 is saved"):
-        finish(run)
+    with pytest.raises(Diverged, match=r"^m/0\.up\.weight is nan at \[0, 1\]"):
+        run.save(5, arrays, {}, keep=1)
     assert kept(run) == before
+    store.save(path, arrays, meta)
+    start, *_ = finish(run, say=said.append)
+    assert start["step"] == 3
+    assert re.search(r"4\.safetensors: m/0\.up\.weight is nan at \[0, 1\]; moved to .*/bad/", said[0])
+    assert result(run) == undisturbed
 
 
 def test_too_high_a_rate_is_divergence_and_no_warning(tmp_path):
@@ -529,7 +534,7 @@ def test_too_high_a_rate_is_divergence_and_no_warning(tmp_path):
     checkpoint is finite.
     """
     run = made(tmp_path, recipe=replace(SMALL, rate=1e30, save_every=1, valid_every=7))
-    with pytest.raises(Diverged, match=r"^step \d: the .* try a lower --rate"):
+    with pytest.raises(Diverged, match=r"^step \d: .* begin a new run with a lower --rate"):
         finish(run)
     assert all(np.isfinite(a).all() for a in weights(run).values())
 
@@ -543,7 +548,7 @@ def test_a_validation_loss_that_is_not_finite_stops_the_run(tmp_path):
     )
     run = made(tmp_path, recipe=replace(SMALL, valid_every=5))
     with pytest.raises(
-        Diverged, match=r"^step 5: the validation loss is nan; step 3 is the last one saved in "
+        Diverged, match=r"^step 5: the validation loss is nan; step 3 is saved in .*, with a finite loss"
     ):
         finish(run, Backend(cross_entropy=nan))
     assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4]
@@ -684,7 +689,7 @@ def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
     finish(run, say=said.append)
     remain = "1 line that remains" if keep == 1 else f"{keep or 0} lines that remain"
     assert re.search(
-        rf"metrics\.jsonl: .*goes on from step 4 with the {remain}; the earlier ones ARE LOST", said[0]
+        rf"metrics\.jsonl: .*goes on from step 4 with the {remain}; the others ARE LOST.*bad/metrics", said[0]
     )
     assert (
         path.read_bytes().splitlines()

@@ -6,6 +6,7 @@ exit code:
 
     0 done      1 failed, or differs      2 misuse
     130 interrupted (SIGINT)      141 whoever read the output left (SIGPIPE)      143 terminated (SIGTERM)
+    129 SIGHUP      138 SIGUSR1      152 SIGXCPU, where these are not ignored (128 and their number)
 
 What goes wrong is one line on stderr, or with --json one document {"error": {"kind", "message"}} on stdout,
 and never a traceback. Who reads the output and leaves, as `head` does, is told nothing.
@@ -14,13 +15,13 @@ and never a traceback. Who reads the output and leaves, as `head` does, is told 
 import contextlib
 import io
 import json
-import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from peref.cli.progress import discard
 from peref.cli.signals import Interrupted, Signals
 from peref.errors import Misuse, PerefError
 from peref.share import address_space, blas_threads, within_limit
@@ -40,6 +41,11 @@ def main() -> None:
         code = run(sys.argv[1:], signals)
     except (Interrupted, KeyboardInterrupt) as error:  # before or after run() minds them
         code = explain(error)[2]
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:  # a full disk: Python would try it again, and exit with 120
+        discard(sys.stderr)
     sys.exit(code)
 
 
@@ -72,7 +78,7 @@ def report(error: BaseException, args: Sequence[str]) -> int:
     kind, message, code = explain(error)
     message = " ".join(message.split())
     if isinstance(error, BrokenPipeError):
-        discard()
+        discard(sys.stdout, sys.stderr)
         return code
     said = message if kind == "interrupted" else f"error: {message}"
     try:
@@ -89,15 +95,8 @@ def report(error: BaseException, args: Sequence[str]) -> int:
         if "--json" in args:
             with contextlib.suppress(OSError):
                 print(said, file=sys.stderr)
-        discard()
+        discard(sys.stdout, sys.stderr)
     return code
-
-
-def discard() -> None:
-    """What is left in the buffers goes nowhere: Python must not try it again at exit, and complain."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def explain(error: BaseException) -> tuple[str, str, int]:

@@ -1,9 +1,14 @@
-"""How far it is, on stderr: a tqdm bar on a terminal, else plain lines now and then."""
+"""How far it is, on stderr: a tqdm bar on a terminal, else plain lines now and then. What cannot be shown is
+left out: it ends no work and is not waited for.
+"""
 
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
+
+from peref.cli.signals import takes
 
 SECONDS = 10.0  # between two plain lines
 # a narrow terminal cuts off what comes last
@@ -12,12 +17,17 @@ FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{rem
 
 def draws() -> bool:
     """Whether stderr is a terminal that says how large it is; on one of no size tqdm shows nothing."""
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-    return terminal and 0 not in os.get_terminal_size(sys.stderr.fileno())
+    try:
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        return terminal and 0 not in os.get_terminal_size(sys.stderr.fileno())
+    except OSError:  # a terminal that has gone
+        return False
 
 
-def aside(text: str, file: TextIO) -> None:
-    """Print `text` where a bar may be drawn: above it."""
+def aside(text: str, file: TextIO | None) -> None:
+    """Print `text` where a bar may be drawn: above it. `file` is None where it was closed."""
+    if file is None:
+        return
     if "tqdm" in sys.modules:
         sys.modules["tqdm"].tqdm.write(text, file=file)
     else:
@@ -25,9 +35,18 @@ def aside(text: str, file: TextIO) -> None:
     file.flush()
 
 
+def discard(*streams: TextIO | None) -> None:
+    """What is left in their buffers goes nowhere, and so does what follows: Python must not try it again at
+    exit, and complain.
+    """
+    for stream in streams:
+        if stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 class Progress:
     """Counts `unit`s from `start` to `total`. Without a terminal, or `plain`, a line every SECONDS, and
-    every `every` units if given.
+    every `every` units if given. `deaf`: whoever read has left.
     """
 
     def __init__(
@@ -43,6 +62,7 @@ class Progress:
         self.total, self.unit, self.every = total, unit, every
         self.count, self.said, self.last = start, start, time.monotonic()
         self.bar: Any = None
+        self.deaf = False
         if not plain and draws():
             from tqdm import tqdm
 
@@ -55,7 +75,7 @@ class Progress:
         step, self.count = count - self.count, count
         if self.bar is not None:
             self.bar.set_postfix_str(text, refresh=False)
-            self.bar.update(step)
+            self.show(self.bar.update, step)
             return
         now = time.monotonic()
         if now - self.last >= SECONDS or (self.every and count // self.every > self.said // self.every):
@@ -68,11 +88,22 @@ class Progress:
 
     def line(self, text: str) -> None:
         """A line of its own."""
-        aside(text, sys.stderr)
+        self.show(aside, text, sys.stderr)
+
+    def show(self, write: Callable, *what: Any) -> None:
+        """write(*what), if stderr takes it."""
+        try:
+            if sys.stderr is None or takes(sys.stderr):
+                write(*what)
+        except BrokenPipeError:
+            self.deaf = True
+            discard(sys.stderr)
+        except OSError:
+            pass
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.bar is not None:
-            self.bar.close()
+            self.show(self.bar.close)

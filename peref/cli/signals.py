@@ -1,12 +1,23 @@
-"""SIGINT and SIGTERM: an orderly end, and the exit code that tells which. Imports nothing that takes time."""
+"""The signals that end a command in order, and the exit code that tells which. Imports nothing that takes
+time.
+"""
 
 import contextlib
 import os
+import select
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+SIGNAL_WORDS = {  # peref.__main__ minds the same ones
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal or the connection was closed",
+    signal.SIGUSR1: "asked to stop by SIGUSR1",
+    signal.SIGXCPU: "the limit of CPU time is reached",
+}
+STOPPING = b"\nstopping: this step is finished and saved first; Ctrl-C now leaves at once\n"
 
 
 class Interrupted(BaseException):
@@ -20,8 +31,9 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """What arrived. The first signal raises Interrupted, unless somebody is gentle; one that comes while
-    leaving ends the process.
+    """What arrived. The first signal raises Interrupted, unless somebody is gentle. What insists ends the
+    process: SIGINT after any other, SIGTERM after itself. The rest may come in pairs, as SIGHUP does, or
+    every second, as SIGXCPU.
     """
 
     def __init__(self) -> None:
@@ -30,22 +42,23 @@ class Signals:
         self.gentle = False
 
     def install(self) -> None:
-        """Take over SIGINT and SIGTERM, but not one that this process was told to ignore (a shell's
-        background job).
+        """Take over the signals, but none that this process was told to ignore (nohup, a shell's background
+        job).
         """
         for number in SIGNAL_WORDS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self.handle)
 
     def handle(self, number: int, frame: Any) -> None:
+        """Nothing in here waits or fails: what it interrupts must go on."""
+        before = self.leaving or self.asked
+        if before and number != signal.SIGINT and (number, before) != (signal.SIGTERM, signal.SIGTERM):
+            return
         if self.leaving:
             os._exit(128 + number)
         if self.gentle and not self.asked:
             self.asked = number
-            os.write(
-                2,
-                b"\nstopping: this step is finished and saved first; the same signal again leaves at once\n",
-            )
+            tell(STOPPING)
             return
         self.leaving = number
         raise Interrupted(number)
@@ -58,3 +71,19 @@ class Signals:
             yield
         finally:
             self.gentle = False
+
+
+def takes(stream: Any) -> bool:
+    """Whether a line can be written there without waiting for who reads; True for what is no file."""
+    with contextlib.suppress(OSError, ValueError):
+        return bool(select.select([], [stream.fileno()], [], 0)[1])
+    return True
+
+
+def tell(line: bytes) -> None:
+    """A line on stderr, where somebody can read it now. sys.stderr is None where it was closed: descriptor 2
+    may then be any file of ours.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None and takes(sys.stderr):
+            os.write(sys.stderr.fileno(), line)

@@ -1,6 +1,8 @@
 """train: from a text to a run folder, with a bar on the way."""
 
 import resource
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -149,10 +151,14 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         try:
             with signals.gently():
                 done = follow(work, given, signals, say)
-        except Interrupted as signal:
+        except Interrupted as end:
             again = text.command("train", "--resume", work.run.folder, *files_of(work.run))
-            details = {"run": str(work.run.folder), **signal.details}
-            raise Interrupted(signal.number, f"{signal}; go on with: {again}", **details) from None
+            details = {"run": str(work.run.folder), **end.details}
+            raise Interrupted(end.number, f"{end}; go on with: {again}", **details) from None
+        except Exception:
+            if given.resume is None and not work.run.begun:
+                shutil.rmtree(work.run.folder, ignore_errors=True)  # there is nothing to go on with
+            raise
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     figures = {**done, "peak_rss": peak, "seconds": time.perf_counter() - began}
     text.emit(given.as_json, figures, figure_lines(figures, next_command(work, given)))
@@ -247,7 +253,9 @@ def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
         look = text.command("eval", run.folder, *files_of(run))
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
     corpus = run_text(run, given.data) if run.task is None else exercise_of(run)
-    be = backend_of(given, run.record["recipe"]["dtype"], partial(say, "note"), not given.no_record)
+    be = backend_of(
+        given, Recipe.from_json(run.record["recipe"]).dtype, partial(say, "note"), not given.no_record
+    )
     return Work(run, corpus, yardsticks_of(corpus), be)
 
 
@@ -281,7 +289,9 @@ def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> di
     """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved
     after a signal.
     """
-    run, be, stopping = work.run, work.be, lambda: bool(signals.asked)
+    run, be = work.run, work.be
+    bar: Progress  # from the step on at which the run stands
+    stopping = lambda: bool(signals.asked) or bar.deaf
     records = loop.train(run, work.corpus, be, say=partial(say, "note"), stopping=stopping)
     start = next(records)
     introduce(work, start, given.backend, say)
@@ -296,7 +306,7 @@ def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> di
                     bar.line(f"step {record['step']:,}: validation loss {in_bits(valid, 4, unit)}")
             elif record["event"] == "stopped":
                 said = f"stopped after step {record['step']:,} of {steps:,}, which is saved"
-                raise Interrupted(signals.asked, said, step=record["step"], steps=steps)
+                raise Interrupted(signals.asked or signal.SIGPIPE, said, step=record["step"], steps=steps)
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
     done |= {"yardsticks": work.marks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
@@ -359,7 +369,7 @@ def next_command(work: Work, given: SimpleNamespace) -> str:
     run, trained = work.run, work.run.record["config"]["L"]
     if isinstance(work.corpus, Exercise):
         return text.command("eval", "--task", work.corpus.name, "--len", str(2 * work.corpus.longest))
-    length = reach(Config.from_json(run.record["config"]), run.record["recipe"]["dtype"])
+    length = reach(Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"]).dtype)
     where = [] if given.resume is None and given.runs is None else [run.folder]
     length = length if length < work.corpus.valid.size else trained
     return text.command("eval", *where, "--len", str(length), *files_of(run))

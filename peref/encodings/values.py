@@ -4,6 +4,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,9 +23,12 @@ def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
     return {name: option for function in functions for name, option in options_of(function).items()}
 
 
+hints_of = cache(get_type_hints)  # it takes longer than to look at an option
+
+
 def options_of(function: Callable) -> dict[str, tuple[Any, Any]]:
     """Option -> (default, annotation) of one function."""
-    hints = get_type_hints(function)
+    hints = hints_of(function)
     return {
         n: (a.default, hints.get(n, type(a.default)))
         for n, a in settings(function).items()

@@ -58,10 +58,10 @@ def read(public: Mapping[str, Any]) -> Found:
         raise Misuse(f"num_hidden_layers is {n}; expected the number of layers of a model")
     groups = layer_types(top, kind, layers)
     still = without_positions(top, kind, groups, layers)
-    found = []
+    found, at_rest = [], set(still)
     for label, keys, base, which in dictionaries(top, kind, groups):
         turning = which if label else tuple(range(layers or 0)) if still else ()
-        turning = tuple(n for n in turning if n not in still)
+        turning = tuple(n for n in turning if n not in at_rest)
         own = replace(top, notes=list(top.notes))  # beside those on the model
         layer = Layer(own, replace(keys, notes=own.notes), kind, longest, label, base, turning)
         found.append(rotation(layer))
@@ -82,10 +82,10 @@ def layer_types(top: Keys, kind: str, layers: int | None) -> dict[str, Layers]:
         every, wide = top.size("global_attn_every_n_layers"), 0
     if types is None and every and layers is not None:
         types = ["full_attention" if n % every == wide else "sliding_attention" for n in range(layers)]
-    groups: dict[str, Layers] = {}
+    groups: dict[str, list[int]] = {}
     for n, kind in enumerate(types or []):
-        groups[str(kind)] = (*groups.get(str(kind), ()), n)
-    return groups
+        groups.setdefault(str(kind), []).append(n)
+    return {kind: tuple(group) for kind, group in groups.items()}
 
 
 def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: int | None) -> Layers:
@@ -127,7 +127,7 @@ def dictionaries(
     if local is None:
         return [("", here, None, ())]
     slides = groups.get("sliding_attention", ())
-    rest = tuple(sorted(n for group in groups.values() for n in group if n not in slides))
+    rest = tuple(sorted({n for group in groups.values() for n in group} - set(slides)))
     return [("full_attention", here, wide, rest), ("sliding_attention", Keys({}, here.where), local, slides)]
 
 

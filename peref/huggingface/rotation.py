@@ -1,6 +1,6 @@
 """What was found in a config.json, and the numbers of it, which the encodings compute."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,19 @@ def words(r: Rotation) -> list[str]:
     return ["--pe", r.name, *setting(r.options), *widths(r.cfg)]
 
 
+def period(order: Sequence[Any]) -> int:
+    """The smallest p with order[n] == order[n % p] for all n, in two comparisons an element: the rest of the
+    longest beginning that is also an end (Knuth, Morris, Pratt 1977).
+    """
+    longest, k = [0], 0
+    for one in order[1:]:
+        while k and one != order[k]:
+            k = longest[k - 1]
+        k += one == order[k]
+        longest.append(k)
+    return len(order) - longest[-1]
+
+
 def cycle(found: Found) -> list[str]:
     """The same for all layers at once, as the shortest cycle of encodings; empty where one line says it,
     or where heads differ.
@@ -83,8 +96,8 @@ def cycle(found: Found) -> list[str]:
     order = [kinds[layer] for layer in range(n) if layer in kinds]
     if not order or len(order) < n or len(heads) > 1 or all(r is order[0] for r in order):
         return []
-    period = next(p for p in range(1, n + 1) if all(r is order[k % p] for k, r in enumerate(order)))
-    line = ["--pe", ",".join("none" if r is None else r.name for r in order[:period])]
-    for index, r in enumerate(order[:period]):
+    once = order[: period([id(r) for r in order])]
+    line = ["--pe", ",".join("none" if r is None else r.name for r in once)]
+    for index, r in enumerate(once):
         line += [] if r is None else setting(r.options, f"{index}.")
     return [*line, *heads.pop()]

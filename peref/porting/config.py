@@ -11,6 +11,7 @@ from peref import huggingface
 from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
 from peref.huggingface.facts import PATTERN, TEXT
+from peref.huggingface.rotation import period
 from peref.pair import Pair
 from peref.porting.families import (
     ATTENTION_OF_MPT,
@@ -168,8 +169,7 @@ def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int
         (name, options | ({} if alike or window is None else {"window": window}) | more)
         for (name, options), window, more in zip(order, windows, fed, strict=True)
     ]
-    period = next(p for p in range(1, layers + 1) if found == [found[n % p] for n in range(layers)])
-    return tuple(found[:period]), R, layout, windows[0] if alike else None
+    return tuple(found[: period(found)]), R, layout, windows[0] if alike else None
 
 
 def rotations_of(

@@ -17,8 +17,9 @@ from typing import Any
 
 from peref.errors import Damaged, Misuse
 from peref.golden.spec.cases import LEVELS
+from peref.golden.spec.entries import golden_schema
 from peref.golden.spec.files import strict_json
-from peref.golden.spec.schema import golden_schema, misfit
+from peref.schema import misfit
 from peref.store import read_bytes
 
 WORST = ("A", "B", "C", "FAIL", "ERROR")

@@ -37,7 +37,7 @@ from peref.golden.judge.process import Respondent, RunnerBroken
 from peref.golden.judge.refusals import Refused
 from peref.golden.judge.wire import encoded_inputs, request_text
 from peref.golden.spec.files import Tensor, tensors
-from peref.golden.spec.schema import misfit
+from peref.schema import misfit
 from peref.store import read_bytes
 
 PROTOCOL = 1

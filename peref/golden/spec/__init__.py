@@ -4,7 +4,6 @@ cases      what a case is and why it exists; which levels there are
 models     cases above one operation: block, model, step, trace; a case from its words
 files      tensor files and JSON that others wrote: nothing is believed before it is checked
 checksums  the bytes of golden files, in a folder or an archive, held against their digests
-schema     a JSON value held against a JSON schema
 entries    the words and tensors of each case as they stand in the files
 book       all golden files of a folder or an archive; flags in words
 rule       the tolerance rule: one dimensionless number for each element

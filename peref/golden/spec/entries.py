@@ -4,6 +4,7 @@ words must be.
 Not here: the files themselves (book, checksums).
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from peref import share
 from peref.golden.spec.checksums import Untrue
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.schema import golden_schema, misfit
+from peref.schema import misfit
 
 SCHEMA = "peref/cases/2"
 
@@ -95,6 +97,11 @@ class Vectors:
 def ends(entry: Entry, name: str) -> tuple[str, ...]:
     """What is stored for an output besides itself."""
     return ("", ":a", ":b") if f"{entry.id}:{name}:a" in entry.vectors.expected else ("",)
+
+
+def golden_schema(file: str) -> dict[str, Any]:
+    """The schema in a file of golden/."""
+    return json.loads((share.folder("golden") / file).read_text())
 
 
 def well_formed(vectors: Vectors, name: str, where: Path) -> None:

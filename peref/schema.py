@@ -1,14 +1,13 @@
-"""A JSON value held against a JSON schema: as much of draft 2020-12 as the schemas of golden/ use.
+"""A JSON value held against a JSON schema: as much of draft 2020-12 as the schemas of golden/, of run.json
+and of checkpoints use.
 
-Not here: reading JSON (files); what no schema can say of golden files (entries).
+Not here: reading JSON; what no schema can say.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-from peref import share
 
 Schema = Mapping[str, Any]
 JSON_TYPES: dict[str, tuple[Any, str]] = {  # "" is any
@@ -51,11 +50,6 @@ def of_type(x: Any, name: str) -> bool:
     return isinstance(x, JSON_TYPES[name][0]) and (name in ("boolean", "") or not isinstance(x, bool))
 
 
-def golden_schema(file: str) -> Schema:
-    """The schema in a file of golden/."""
-    return json.loads((share.folder("golden") / file).read_text())
-
-
 def misfit(x: Any, schema: Schema, at: str = "", whole: Schema | None = None) -> str:
     """The first place where a value is not as a schema says, and what was expected; "" where it is.
 
@@ -90,6 +84,9 @@ def parts(x: Any, schema: Schema, word: str, at: str) -> Iterator[tuple[Any, Any
     match word:
         case "items":
             yield from ((one, rule, f"{at}[{n}]") for n, one in enumerate(x if isinstance(x, list) else ()))
+        case "prefixItems":
+            pairs = enumerate(zip(x if isinstance(x, list) else (), rule, strict=False))
+            yield from ((one, of, f"{at}[{n}]") for n, (one, of) in pairs)
         case "properties":
             yield from ((x[name], rule[name], f"{dot}{name}") for name in rule if name in fields)
         case "propertyNames":

@@ -1,0 +1,135 @@
+"""Signals at random steps of a run, and readers of its output that are there, gone, full or slow: is every
+step that was done saved, is the exit code right, does the run go on to the bits of an undisturbed one?
+"""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from benchmarks.faults import SOUND, TEXT, Mutant, conduct, started
+
+STEPS = 300
+TRAIN = f"""train --pe alibi --width 32 --heads 2 --layers 2 --len 64 --batch 4 --valid-bytes 500
+--backend numpy --data text.txt --steps {STEPS} --save-every 250 --valid-every 1000""".split()
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
+READERS = ("reads", "leaves first", "leaves after", "left before", "never reads", "full disk", "closed")
+MUTANTS: dict[str, Mutant] = {
+    "the handler writes whatever may come": ("peref.cli.signals.tell", "lambda line: os.write(2, line)"),
+    "a progress line may fail": (
+        "peref.cli.progress.Progress.show",
+        "lambda self, write, *what: write(*what)",
+    ),
+    "only two signals are minded": ("peref.cli.signals.SIGNAL_WORDS", "{2: 'interrupted', 15: 'terminated'}"),
+    "who does not read is waited for": ("peref.cli.progress.takes", "lambda stream: True"),
+}
+
+
+class Case(NamedTuple):
+    """A signal, or none; who reads stdout and stderr; after which step."""
+
+    number: int
+    reader: str
+    step: int
+
+
+def cases(draw: random.Random, count: int) -> list[Case]:
+    """Every signal with every reader, and a reader that leaves without a signal, at random steps."""
+    kinds = [(number, reader) for reader in READERS for number in SIGNALS] + [(0, "left before")]
+    return [Case(*kinds[n % len(kinds)], draw.randint(20, STEPS - 60)) for n in range(count)]
+
+
+def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
+    """What is lost of a run that is stopped so."""
+    (folder / "text.txt").write_bytes(TEXT)
+    output, reader = opened(case.reader, folder)
+    shut = (lambda: os.close(2)) if case.reader == "closed" else None
+    ours = subprocess.DEVNULL if case.reader == "full disk" else output  # before the first step it may fail
+    process = started(folder, *TRAIN, mutant=mutant, stdout=ours, stderr=output, preexec_fn=shut)
+    os.close(output)
+    try:
+        stop(case, folder, process, reader)
+        code = process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return "it did not end"
+    finally:
+        leave(reader)
+    (run,) = (folder / "runs").iterdir()
+    done, expected = steps_of(folder), {128 + (case.number or signal.SIGPIPE)}
+    if case.reader == "leaves first":  # a line of progress may come before the signal
+        expected.add(128 + signal.SIGPIPE)
+    if not (run / "ckpt" / f"{done:08d}.safetensors").is_file():
+        return f"exit code {code}; step {done} is done and not saved"
+    if code not in expected:
+        return f"exit code {code}; expected {sorted(expected)}"
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if started(folder, "train", "--resume", "--backend", "numpy", **quiet).wait():
+        return "it does not go on"
+    return "" if digests(folder) == undisturbed() else "it ends with other bits"
+
+
+def opened(kind: str, folder: Path) -> tuple[int, Any]:
+    """Where the output goes, and who reads it: a process, an end of a pipe, or None."""
+    if kind in ("full disk", "closed"):
+        return os.open("/dev/full" if kind == "full disk" else os.devnull, os.O_WRONLY), None
+    read, write = os.pipe()
+    if kind in ("never reads", "left before"):
+        return write, read
+    tee = subprocess.Popen(["tee", str(folder / "log")], stdin=read, stdout=subprocess.DEVNULL)
+    os.close(read)
+    return write, tee
+
+
+def stop(case: Case, folder: Path, process: subprocess.Popen, reader: Any) -> None:
+    """Wait for the step, then do what the case says."""
+    while steps_of(folder) < case.step and process.poll() is None:
+        time.sleep(0.001)
+    if case.reader == "left before":
+        os.close(reader)
+    if case.reader == "leaves first":
+        leave(reader)
+    if case.number:
+        process.send_signal(case.number)
+    if case.reader == "leaves after":
+        leave(reader)
+
+
+def leave(reader: Any) -> None:
+    """Whoever reads is gone when this returns."""
+    if isinstance(reader, subprocess.Popen):
+        reader.kill()
+        reader.wait()
+
+
+def steps_of(folder: Path) -> int:
+    found = [*folder.glob("runs/[!.]*/metrics.jsonl")]
+    return found[0].read_bytes().count(b"\n") if found else 0
+
+
+def digests(folder: Path) -> list[str]:
+    (run,) = (folder / "runs").iterdir()
+    paths = run / "metrics.jsonl", run / "ckpt" / f"{STEPS:08d}.safetensors"
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+
+
+@cache
+def undisturbed() -> list[str]:
+    """What a run leaves that nothing happens to."""
+    with TemporaryDirectory(prefix="peref-faults-") as folder:
+        (Path(folder) / "text.txt").write_bytes(TEXT)
+        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        assert started(Path(folder), *TRAIN, **quiet).wait() == 0
+        return digests(Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(conduct(__doc__, cases, fault, MUTANTS, 72))

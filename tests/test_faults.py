@@ -1,0 +1,73 @@
+"""A sample of each campaign of benchmarks/faults: nothing is lost, believed unread or written elsewhere, and
+with a guard away the same sample finds it.
+"""
+
+import random
+from importlib import import_module
+
+import pytest
+
+from benchmarks.faults import noticed, tried
+from benchmarks.faults.linked import OF_FILES
+from peref.__main__ import ENDING
+from peref.cli.signals import SIGNAL_WORDS
+
+CAMPAIGNS = {"poisoned": 6, "linked": 90, "metrics": 13, "sealed": 40}  # cases each
+IN_PROCESS = {name: import_module(f"benchmarks.faults.{name}") for name in CAMPAIGNS}
+STOPPED = import_module("benchmarks.faults.stopped")
+
+
+def sample(name):
+    """Its cases; of the links those that a training meets."""
+    cases = IN_PROCESS[name].cases(random.Random(0), CAMPAIGNS[name])
+    return [case for case in cases if name != "linked" or case.command == "train"]
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_no_case_has_a_fault(name):
+    found = {str(case): words for case in sample(name) if (words := tried(IN_PROCESS[name].fault, case))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(("name", "mutant"), [(n, m) for n in CAMPAIGNS for m in IN_PROCESS[n].MUTANTS])
+def test_a_guard_that_is_away_is_noticed(name, mutant):
+    assert noticed(IN_PROCESS[name].fault, sample(name), IN_PROCESS[name].MUTANTS[mutant])
+
+
+def test_every_signal_and_reader_is_there():
+    """The campaign has each with each."""
+    cases = STOPPED.cases(random.Random(0), 72)
+    assert {(case.number, case.reader) for case in cases} >= {(n, r) for n in ENDING for r in STOPPED.READERS}
+    assert set(STOPPED.SIGNALS) == set(SIGNAL_WORDS) == set(ENDING)
+
+
+def test_the_links_are_all_there():
+    """Every kind of thing at every file of a run, and links at every folder, with every command."""
+    assert len(IN_PROCESS["linked"].cases(random.Random(0), 0)) == 3 * (5 * len(OF_FILES) + 5)
+
+
+@pytest.mark.parametrize(
+    ("number", "reader"),
+    [
+        (2, "leaves first"),
+        (15, "left before"),
+        (1, "never reads"),
+        (10, "full disk"),
+        (24, "closed"),
+        (0, "left before"),
+    ],
+)
+def test_a_signal_loses_no_step_whoever_reads(number, reader):
+    assert tried(STOPPED.fault, STOPPED.Case(number, reader, 40)) == ""
+
+
+@pytest.mark.parametrize(
+    ("mutant", "case"),
+    [
+        ("the handler writes whatever may come", (15, "left before")),
+        ("a progress line may fail", (0, "left before")),
+        ("only two signals are minded", (1, "reads")),
+    ],
+)
+def test_a_guard_of_signals_that_is_away_is_noticed(mutant, case):
+    assert tried(STOPPED.fault, STOPPED.Case(*case, 40), STOPPED.MUTANTS[mutant])
