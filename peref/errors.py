@@ -53,6 +53,11 @@ def counted(n: int, one: str, many: str = "") -> str:
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
+def printable(text: str) -> str:
+    """`text` with "?" for what a terminal would obey, not show: others may have written it."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:
     """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the
     words that help further.

@@ -63,7 +63,11 @@ def through(be: Any) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any
 
 
 def outputs(be: Any, case: Any, level: str, pe: Any, a: dict[str, Any]) -> dict[str, Any] | None:
-    """What the backend computes of a case, on a tape where `a` is."""
+    """What the backend computes of a case, on a tape where `a` is; None also where the last state is asked
+    for, of which the kernels take no gradient.
+    """
+    if case.before is not None:
+        return None
     p, there = (
         {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")},
         be.place(case.at),

@@ -23,7 +23,7 @@ from typing import Any
 
 from peref.cli.progress import discard
 from peref.cli.signals import Interrupted, Signals
-from peref.errors import Misuse, PerefError
+from peref.errors import Misuse, PerefError, printable
 from peref.share import address_space, blas_threads, within_limit
 
 LEAST_SPACE, OF_A_THREAD = 60_000_000, 40_000_000  # bytes that NumPy and OpenBLAS take, as measured
@@ -76,7 +76,7 @@ def check_room() -> None:
 def report(error: BaseException, args: Sequence[str]) -> int:
     """Say what went wrong, and return the exit code that belongs to it."""
     kind, message, code = explain(error)
-    message = " ".join(message.split())
+    message = printable(" ".join(message.split()))
     if isinstance(error, BrokenPipeError):
         discard(sys.stdout, sys.stderr)
         return code

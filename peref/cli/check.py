@@ -9,17 +9,18 @@ import click
 from peref import share, store
 from peref.cli import completion, options, text
 from peref.cli.narrow import narrowed
-from peref.errors import Misuse, theirs
+from peref.errors import Misuse, printable, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
 from peref.golden.judge.implementation import check_function, check_program, first_contact
 from peref.golden.judge.isolated import function_of
 from peref.golden.judge.judged import DTYPES, check_tensors
 from peref.golden.judge.report import Report, merged, report_data
-from peref.golden.judge.runner import LARGEST_OUTPUT, SECONDS
+from peref.golden.judge.runner import SECONDS
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.start import start_of
 from peref.golden.judge.text import also_words, compared_words, failure_blocks, rest_words, summary_blocks
+from peref.golden.judge.wire import LARGEST_OUTPUT
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import versioned
 from peref.golden.spec.files import Tensor, read_tensors
@@ -118,7 +119,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     written = [form_of(item) for item in given.written]
     book = Book(share.folder("golden") if given.folder is None else Path(given.folder))
     if given.start is not None:
-        print(start_of(given.start, book), end="")
+        print(printable(start_of(given.start, book)), end="")
         return
     with theirs():
         tensors = {} if given.output is None else given_tensors(Path(given.output), given.folder, book)

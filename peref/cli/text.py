@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from peref import share
+from peref.errors import printable
 
 WIDTH = 100
 LABEL = 14
@@ -32,12 +33,12 @@ def labelled(name: str, text: str) -> str:
     """`text` behind its name, wrapped under itself."""
     how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
     name = name.ljust(LABEL)
-    return textwrap.fill(text, WIDTH, initial_indent=name, subsequent_indent=" " * LABEL, **how)
+    return textwrap.fill(printable(text), WIDTH, initial_indent=name, subsequent_indent=" " * LABEL, **how)
 
 
 def emit(as_json: bool, data: Mapping[str, Any], lines: Iterable[str]) -> None:
     """What a command found, on stdout: one JSON document for programs, or lines for people."""
-    for line in [document(data)] if as_json else lines:
+    for line in [document(data)] if as_json else map(printable, lines):
         print(line)
 
 

@@ -4,11 +4,9 @@ broke down; one report of all.
 Not here: how they are asked (function, isolated, runner), the verdicts (report, declared).
 """
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from peref import share
 from peref.errors import Misuse
 from peref.golden.judge import declared
 from peref.golden.judge.judged import DTYPES, check_tensors
+from peref.golden.judge.process import lent_folder
 from peref.golden.judge.report import Report
 from peref.golden.judge.result import Outcome
 from peref.golden.judge.runner import SECONDS, Runner
@@ -154,8 +153,8 @@ def check_program(
     says that it refuses.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="peref-") as folder,
-        Runner(program, Path(folder), dtype, seconds) as runner,
+        lent_folder() as folder,
+        Runner(program, folder, dtype, seconds) as runner,
     ):
         vjp = vjp and runner.supports.get("vjp", True)
         report = check_function(runner, book, pick, dtype, limit, vjp)

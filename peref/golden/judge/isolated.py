@@ -16,7 +16,6 @@ import faulthandler
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,11 @@ from peref.golden.judge.function import (
     where_raised,
 )
 from peref.golden.judge.implementation import tensor_of
-from peref.golden.judge.process import Respondent, RunnerBroken
+from peref.golden.judge.process import Respondent, RunnerBroken, lent_folder
 from peref.golden.judge.refusals import refuses
-from peref.golden.judge.runner import SECONDS, tensors_written
+from peref.golden.judge.runner import SECONDS
 from peref.golden.judge.wire import encoded_tensors
-from peref.golden.spec.files import read_tensors
+from peref.golden.spec.files import Tensor, read_tensors
 
 MOST_PROCESSES = 3  # processes that may end before no further case is asked
 LONGEST_MESSAGE = 2000  # characters of a message
@@ -69,8 +68,8 @@ def function_of(
 
         yield here
     else:
-        with tempfile.TemporaryDirectory(prefix="peref-") as folder:
-            apart = Isolated(spec, known, Path(folder), seconds)
+        with lent_folder() as folder:
+            apart = Isolated(spec, known, folder, seconds)
             try:
                 yield apart
             finally:
@@ -99,17 +98,19 @@ class Isolated(Respondent):
             return None
         try:
             given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
-            return self.exchange({"case": case}, given)
+            return self.exchange(case, inputs, {"case": case}, given)
         except RunnerBroken as error:
             over = f"; ended {MOST_PROCESSES} times, so no further case was asked"
             rest = over * (self.ended == MOST_PROCESSES)
             raise Ended(f"the process of {self.spec}: {error}{rest}") from error
 
-    def answered(self, answer: Mapping[str, Any], out: str) -> dict[str, Any] | None:
+    def answered(
+        self, answer: Mapping[str, Any], outputs: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Any] | None:
         message = str(answer.get("message"))
         match answer.get("status"):
             case "ok":
-                return arrays_of(tensors_written(self.folder, out))
+                return arrays_of(outputs())
             case "skip":
                 return None
             case "raised":  # under its own name, for that is how an exception is told

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 
+from peref.errors import printable
 from peref.golden.judge.report import Report
 from peref.golden.judge.result import Result
 from peref.golden.judge.text import failure_lines, probable_block, unexplained_block
@@ -67,8 +68,3 @@ def looks_like_in_short(r: Result) -> str:
     if r.trap and not r.aside:
         return f"{r.trap.flag}: {r.trap.words}".removeprefix(": ")
     return r.aside or (f"follows from {r.follows}" if r.follows else "no known trap")
-
-
-def printable(words: str) -> str:
-    """Without what XML has no place for."""
-    return "".join(c if c.isprintable() else " " for c in words)

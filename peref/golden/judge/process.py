@@ -9,16 +9,20 @@ import json
 import os
 import queue
 import signal
+import stat
 import subprocess
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peref.errors import Damaged, Misuse, PerefError
-from peref.golden.spec.files import strict_json
+from peref.errors import Damaged, Misuse, PerefError, printable
+from peref.golden.judge.wire import room
+from peref.golden.spec.files import Tensor, strict_json, tensors
 
 LONGEST_LINE, TAIL = 1 << 20, 2000
 
@@ -104,9 +108,8 @@ class Process:
     def said(self) -> str:
         """The end of its stderr."""
         self.pumps[1].join(0.5)
-        words = b"".join(self.tail).decode("utf-8", errors="replace").strip()
-        clean = "".join(c if c.isprintable() else "\n" if c == "\n" else "?" for c in words)
-        return f"; its stderr ends: {clean}" if clean else "; its stderr is empty"
+        words = printable(b"".join(self.tail).decode("utf-8", errors="replace").strip())
+        return f"; its stderr ends: {words}" if words else "; its stderr is empty"
 
     def end(self) -> None:
         """Stop it, and what it started, at once."""
@@ -128,11 +131,21 @@ class Process:
                 stream.close()
 
 
+@contextlib.contextmanager
+def lent_folder() -> Iterator[Path]:
+    """A folder for a program, which goes with all that is in it, whatever the program did to it."""
+    with tempfile.TemporaryDirectory(prefix="peref-", ignore_cleanup_errors=True) as outer:
+        inner = Path(outer).resolve() / "run"
+        inner.mkdir()
+        yield inner
+
+
 class Respondent(ABC):
     """A program that answers one case after the other, started anew for the next one where it ended."""
 
     def __init__(self, argv: list[str], folder: Path, seconds: float, hello: Mapping[str, Any], aloud: bool):
         self.argv, self.folder, self.seconds, self.aloud = argv, folder.resolve(), seconds, aloud
+        self.place = self.folder.lstat()
         self.hello = {"cmd": "hello", **hello, "dir": str(self.folder)}
         self.seq = self.ended = 0
         self.process: Process | None = None
@@ -142,8 +155,8 @@ class Respondent(ABC):
         """Raises what is to be said of a first answer that is none."""
 
     @abstractmethod
-    def answered(self, answer: Mapping[str, Any], out: str) -> Any:
-        """What the answer on a case brings, its outputs in the file `out` of the folder."""
+    def answered(self, answer: Mapping[str, Any], outputs: Callable[[], dict[str, Tensor]]) -> Any:
+        """What the answer on a case brings; its outputs are read when they are asked for."""
 
     def start(self) -> None:
         self.process = Process(self.argv, self.seconds, self.aloud)
@@ -158,8 +171,41 @@ class Respondent(ABC):
             self.process.end()
         self.process = None
 
+    def check_place(self) -> None:
+        """Raises RunnerBroken where the folder is another than it was: nothing is written or removed
+        elsewhere.
+        """
+        try:
+            now = self.folder.lstat()
+        except OSError as error:
+            raise RunnerBroken(f"its folder {self.folder} has gone") from error
+        if (now.st_dev, now.st_ino) != (self.place.st_dev, self.place.st_ino):
+            raise RunnerBroken(f"its folder {self.folder} is another than it was given")
+
+    def written(self, name: str, most: int) -> dict[str, Tensor]:
+        """The tensors of a file that the program wrote. Raises RunnerBroken for anything but a plain file in
+        the folder, of at most so many bytes, and Damaged for what is in it.
+        """
+        self.check_place()
+        path, careful = self.folder / name, getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        try:
+            if not (stat.S_ISREG(path.lstat().st_mode) and path.lstat().st_nlink == 1):
+                raise RunnerBroken(f"{name} is no plain file of its own in the run's folder")
+            with open(os.open(path, os.O_RDONLY | careful), "rb") as file:
+                size, data = os.fstat(file.fileno()).st_size, file.read(most + 1)
+        except OSError as error:
+            raise RunnerBroken(f"it said ok, and wrote no {name}") from error
+        if len(data) > most:
+            raise RunnerBroken(f"{name} has {size:,} bytes; at most {most:,} are read of what was asked for")
+        return tensors(data, name)
+
     def exchange(
-        self, request: Mapping[str, Any], data: bytes, text: Callable[[Any], str] | None = None
+        self,
+        case: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        request: Mapping[str, Any],
+        data: bytes,
+        text: Callable[[Any], str] | None = None,
     ) -> Any:
         """What the answer on a case brings; its inputs go as a file and, where it is wanted, the request in
         lines as another. Raises RunnerBroken, and the program has ended.
@@ -168,19 +214,31 @@ class Respondent(ABC):
         files = {} if text is None else {"text": f"case-{self.seq}.txt"}
         files |= {way: f"{way}-{self.seq}.safetensors" for way in ("in", "out")}
         request = {"cmd": "case", "seq": self.seq, **files, **request}
-        (self.folder / files["in"]).write_bytes(data)
-        if text:
-            (self.folder / files["text"]).write_text(text(request))
         try:
+            self.check_place()
+            self.hand_over(files["in"], data)
+            if text:
+                self.hand_over(files["text"], text(request).encode())
             if self.process is None:
                 self.start()
             assert self.process is not None
-            return self.answered(self.process.ask(request), files["out"])
+            outputs = partial(self.written, files["out"], room(case, inputs))
+            return self.answered(self.process.ask(request), outputs)
         except RunnerBroken:
             self.end()
             self.ended += 1
             raise
         finally:
-            for name in files.values():
-                with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
-                    (self.folder / name).unlink()
+            with contextlib.suppress(RunnerBroken):
+                self.check_place()
+                for name in files.values():
+                    with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
+                        (self.folder / name).unlink()
+
+    def hand_over(self, name: str, data: bytes) -> None:
+        """A new file for the program."""
+        try:
+            with open(self.folder / name, "xb") as file:
+                file.write(data)
+        except FileExistsError as error:
+            raise RunnerBroken(f"it put a {name} of its own where its input goes") from error

@@ -22,9 +22,8 @@ Not here: comparing what came (report), what must be refused (refusals).
 """
 
 import shlex
-import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,11 @@ from peref.golden import SPEC_VERSION
 from peref.golden.judge.process import Respondent, RunnerBroken
 from peref.golden.judge.refusals import Refused
 from peref.golden.judge.wire import encoded_inputs, request_text
-from peref.golden.spec.files import Tensor, tensors
+from peref.golden.spec.files import Tensor
 from peref.schema import misfit
-from peref.store import read_bytes
 
 PROTOCOL = 1
 SECONDS = 30.0
-LARGEST_OUTPUT = 1 << 30
 OUTPUTS = {
     ("embed", "table"): ("rows",),
     ("embed", "op"): ("y",),
@@ -162,12 +159,14 @@ class Runner(Respondent):
         request |= {"facts": case["facts"], "options": case["options"], "want": self.want}
         data = encoded_inputs(inputs, self.dtype)
         try:
-            return self.exchange(request, data, lambda whole: request_text(whole, data))
+            return self.exchange(case, inputs, request, data, lambda whole: request_text(whole, data))
         except RunnerBroken as error:
             self.crashes[self.case] = self.named(error)
             return None
 
-    def answered(self, answer: Mapping[str, Any], out: str) -> dict[str, Tensor] | None:
+    def answered(
+        self, answer: Mapping[str, Any], outputs: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Tensor] | None:
         """What an answer brings. Raises Unable for a tensor that was not asked for."""
         words, process = lambda key: str(answer.get(key, ""))[:500], self.process
         assert process is not None
@@ -175,7 +174,7 @@ class Runner(Respondent):
             raise RunnerBroken(f"it answered seq {words('seq')} where {self.seq} was asked{process.said()}")
         match answer.get("status"):
             case "ok":
-                found = tensors_written(self.folder, out)
+                found = outputs()
                 if strange := sorted(found.keys() - set(self.want)):
                     said = f"it gave {strange[0][:80]}, which was not asked for"
                     raise Unable(f"{said}; wanted: {', '.join(self.want)}")
@@ -189,19 +188,3 @@ class Runner(Respondent):
                 raise Unable(words("message") or "an error without a message")
         said = f"its status is {words('status')!r}; expected ok, skip, refused or error"
         raise RunnerBroken(f"{said}{process.said()}")
-
-
-def tensors_written(folder: Path, name: str) -> dict[str, Tensor]:
-    """The tensors of a file that another process wrote. Raises Broken for anything but a plain file in the
-    folder, Damaged for what is in it.
-    """
-    path = folder / name
-    try:
-        about = path.lstat()
-    except OSError as error:
-        raise RunnerBroken(f"it said ok, and wrote no {name}") from error
-    if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
-        raise RunnerBroken(f"{name} is no plain file of its own in the run's folder")
-    if about.st_size > LARGEST_OUTPUT:
-        raise RunnerBroken(f"{name} has {about.st_size:,} bytes; at most {LARGEST_OUTPUT:,} are read")
-    return tensors(read_bytes(path), name)

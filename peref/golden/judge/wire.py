@@ -11,6 +11,21 @@ from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor, index_of
 PLACES = ("positions", "seg", "seg_keys", "distances")  # inputs that are places: they keep their dtype
 
 
+LARGEST_OUTPUT = 1 << 30  # bytes of a file of tensors
+LEAST_ROOM = 1 << 20  # for headers, and for what is small in any case
+NO_AXES = ("L", "n")  # facts that are lengths of the past or of frequencies, not of an output
+
+
+def room(case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> int:
+    """Bytes that the outputs of a case can have at most, in float64: none has more numbers than batch times
+    heads times the square of the longest axis that facts or inputs have.
+    """
+    facts = {name: x for name, x in case.get("facts", {}).items() if type(x) is int and name not in NO_AXES}
+    longest = max([1, *facts.values(), *(n for x in inputs.values() for n in np.shape(x))])
+    numbers = facts.get("B", 1) * facts.get("H", 1) * longest * longest
+    return min(LEAST_ROOM + 8 * max(1, len(case.get("expected", ()))) * numbers, LARGEST_OUTPUT)
+
+
 def real_in(inputs: Mapping[str, np.ndarray], kind: Any) -> dict[str, np.ndarray]:
     """Inputs of which real ones are in a dtype of NumPy, and places as they are."""
     real = lambda name, x: x.dtype.kind == "f" and name not in PLACES
