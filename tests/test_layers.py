@@ -190,6 +190,10 @@ def edits_where_python_looks(node: ast.Attribute | ast.Subscript) -> bool:
     )
 
 
+# the package's own functions with one expression changed; nothing that comes from outside
+COMPILES = "golden.diagnosis.formulas", "compile"
+
+
 def forbidden(name: str, text: str) -> list[str]:
     """Each use of what nothing here may use."""
     found = []
@@ -214,7 +218,10 @@ def forbidden(name: str, text: str) -> list[str]:
                 told = ast.unparse(value)
                 if told not in ("False", "{'contract'}"):
                     found.append(f"{name}: fastmath={told}")
-            case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" | "__import__" as used)):
+            case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" | "__import__" as used)) if (
+                name,
+                used,
+            ) != COMPILES:
                 found.append(f"{name}: {used}()")
             case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module")) if (
                 not name.startswith(DYNAMIC)

@@ -1,6 +1,7 @@
 """What a diagnosis may exchange in an encoding is declared there: `parts`, names of functions of its file."""
 
 import re
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def test_a_part_exchanged_is_the_one_that_is_called(name, part, cases):
     """In the copies alone; with the same function in its place everything comes as it was."""
     held, called = getattr(module(name), part), []
 
+    @wraps(held)
     def watched(*given, **more):
         called.append(part)
         return held(*given, **more)

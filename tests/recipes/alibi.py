@@ -275,6 +275,10 @@ TRAPS = {
 MEANS = {
     "options": {"max_bias": "alibi.slopes.exponent"},
     "heads": {"*": "alibi.slopes.exponent", "not a power of two": "alibi.slopes.non_pow2"},
+    "functions": {
+        "fixed": "alibi.slopes.exponent",
+        "fixed.whole": "alibi.slopes.non_pow2",
+    },
 }
 
 NEEDED = {"across_layers": {"slopes": "learned"}}

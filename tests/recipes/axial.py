@@ -135,6 +135,10 @@ TRAPS = {
 
 MEANS = {
     "options": {"ladder": "rope.axial.ladder", "max_freq": "rope.axial.ladder", "width": "rope.axial.axes"},
+    "functions": {
+        "ladders": "rope.axial.ladder",
+        "rotate": "rope.axial.axes",
+    },
 }
 
 REFUSED = [

@@ -113,6 +113,8 @@ MEANS = {
         "interpolate.scale": "cope.scale",
         "scores": "cope.count",
         "logistic": "cope.count",
+        "counted": "cope.count",
+        "counted.t": "cope.interpolation",
     },
     "terms": {"missing": "cope.count", "scaled": "cope.scale", "shifted": "cope.count"},
 }

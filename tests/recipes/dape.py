@@ -92,7 +92,14 @@ MEANS = {
         "1.*": "dape.network",
         "2.*": "dape.network",
     },
-    "functions": {"network": "dape.network", "network.b": "dape.bias", "relu": "dape.network"},
+    "functions": {
+        "score": "dape.network",
+        "network": "dape.network",
+        "network.b": "dape.bias",
+        "relu": "dape.network",
+        "hidden": "dape.network",
+        "hidden.b": "dape.bias",
+    },
     "terms": {"missing": "dape.network", "scaled": "dape.network", "shifted": "dape.bias"},
 }
 

@@ -139,7 +139,11 @@ MEANS = {
         "output": "dynamic_bias.network",
     },
     "parameters": {"*": "dynamic_bias.network"},
-    "functions": {"silu": "dynamic_bias.network"},
+    "functions": {
+        "silu": "dynamic_bias.network",
+        "bias": "dynamic_bias.network",
+        "squashed": "dynamic_bias.network",
+    },
 }
 
 REFUSED = [

@@ -203,7 +203,10 @@ MEANS = {
         "form": "rope.ntk.static_as_dynamic",
         "n": "rope.ntk.static_as_dynamic",
     },
-    "functions": {"ntk_base": "rope.ntk.exponent"},
+    "functions": {
+        "ntk_base": "rope.ntk.exponent",
+        "frequencies": "rope.ntk.static_as_dynamic",
+    },
 }
 
 TOGETHER = [

@@ -137,6 +137,10 @@ MEANS = {
         "share.i": "fire.normaliser",
         "share.threshold": "fire.normaliser",
         "relu": "fire.network",
+        "score": "fire.network",
+        "share.far": "fire.normaliser",
+        "share.under": "fire.normaliser",
+        "share.least": "fire.normaliser",
     },
     "terms": {"missing": "fire.formula", "scaled": "fire.formula", "shifted": "fire.formula"},
 }

@@ -63,6 +63,7 @@ MEANS = {
         "gate_column": "forgetting.range",
         "prefix_sum": "forgetting.range",
         "log_sigmoid": "forgetting.gate",
+        "features": "forgetting.gate",
     },
     "terms": {"missing": "forgetting.gate", "scaled": "forgetting.gate", "shifted": "forgetting.range"},
 }

@@ -90,7 +90,13 @@ TRAPS = {
 MEANS = {
     "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},
     "heads": {"*": "kerple.parameters"},
-    "functions": {"formula": "kerple.formula"},
+    "functions": {
+        "formula": "kerple.formula",
+        "log_kernel_of": "kerple.parameters",
+        "log_kernel_of.log_kernel": "kerple.formula",
+        "power": "kerple.formula",
+        "sigmoid": "kerple.parameters",
+    },
 }
 
 REFUSED = [

@@ -62,6 +62,7 @@ MEANS = {
         "power_kernel": "kerple.formula",
         "formula": "kerple.formula",
         "softplus": "kerple.parameters",
+        "sigmoid": "kerple.parameters",
     },
     "heads": {"*": "kerple.parameters"},
 }

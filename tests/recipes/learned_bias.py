@@ -81,6 +81,10 @@ TRAPS = {
 
 MEANS = {
     "options": {"max_distance": "bias.bucket.clamp"},
+    "functions": {
+        "bias": "bias.rows",
+        "ends": "bias.rows",
+    },
 }
 
 TOGETHER = [{"max_distance": 3}]

@@ -112,7 +112,11 @@ MEANS = {
         "low_freq_factor": "rope.llama3.blend",
         "high_freq_factor": "rope.llama3.blend",
     },
-    "functions": {"ramp": "rope.llama3.blend"},
+    "functions": {
+        "ramp": "rope.llama3.blend",
+        "frequencies": "rope.llama3.blend",
+        "turns": "rope.llama3.blend",
+    },
 }
 
 TOGETHER = [{"original": 64, "base": 100.0}]

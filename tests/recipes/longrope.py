@@ -191,7 +191,12 @@ MEANS = {
         "short_factor": "rope.longrope.switch",
         "long_factor": "rope.longrope.switch",
     },
-    "functions": {"ramp": "rope.longrope.switch"},
+    "functions": {
+        "rotate": "rope.longrope.switch",
+        "ramp": "rope.longrope.switch",
+        "frequencies": "rope.longrope.switch",
+        "longrope_gain": "rope.yarn.mscale_missing",
+    },
     "gains": {
         "missing": "rope.yarn.mscale_missing",
         "twice": "rope.yarn.mscale_twice",

@@ -143,7 +143,15 @@ MEANS = {
         "conv": "mix.conv",
         "conv.bias": "mix.conv",
     },
-    "functions": {"silu": "mix.activation"},
+    "functions": {
+        "silu": "mix.activation",
+        "mix": "mamba.projections",
+        "selective_scan": "mix.skip",
+        "selective_scan.A": "mamba.decay",
+        "selective_scan.step": "mamba.step",
+        "states": "mix.discretisation",
+        "states.decay": "mamba.decay",
+    },
     "recurrence": {
         "short_conv.*": "mix.conv",
         "selective_scan.delta": "mamba.step",

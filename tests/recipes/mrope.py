@@ -176,6 +176,10 @@ TRAPS = {
 
 MEANS = {
     "options": {"sections": "rope.mrope.sections", "order": "rope.mrope.sections"},
+    "functions": {
+        "axis_of": "rope.mrope.sections",
+        "shares": "rope.mrope.sections",
+    },
 }
 
 REFUSED = [

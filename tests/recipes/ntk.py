@@ -133,7 +133,10 @@ TRAPS = {
 
 MEANS = {
     "options": {"form": "rope.ntk.form", "mixed_b": "rope.ntk.form"},
-    "functions": {"ntk_base": "rope.ntk.exponent"},
+    "functions": {
+        "ntk_base": "rope.ntk.exponent",
+        "frequencies": "rope.ntk.form",
+    },
 }
 
 TOGETHER = [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)]

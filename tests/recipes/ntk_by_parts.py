@@ -89,7 +89,12 @@ MEANS = {
         "original": "rope.parts.ramp",
         "form": "rope.ntk.static_as_dynamic",
     },
-    "functions": {"ramp": "rope.parts.ramp", "ntk_base": "rope.ntk.exponent"},
+    "functions": {
+        "ramp": "rope.parts.ramp",
+        "ntk_base": "rope.ntk.exponent",
+        "frequencies": "rope.parts.ramp",
+        "stretch": "rope.ntk.static_as_dynamic",
+    },
 }
 
 TOGETHER = [

@@ -78,6 +78,9 @@ TRAPS = {
 
 MEANS = {
     "options": {"fraction": "rope.p.fraction"},
+    "functions": {
+        "frequencies": "rope.p.fraction",
+    },
 }
 
 REFUSED = [

@@ -145,7 +145,17 @@ TRAPS = {
 
 MEANS = {
     "parameters": {"beta.*": "path.beta", "conv": "path.w", "down.*": "path.w", "up.*": "path.w"},
-    "functions": {"silu": "path.w", "unit": "path.w", "sigmoid": "path.beta", "twice": "path.beta"},
+    "functions": {
+        "silu": "path.w",
+        "unit": "path.w",
+        "sigmoid": "path.beta",
+        "twice": "path.beta",
+        "features": "path.w",
+        "features.beta": "path.beta",
+        "forgotten": "path.order",
+        "scores": "path.order",
+        "scores.scale": "attn.scale",
+    },
 }
 
 TOGETHER = [{"rank": None}, {"rank": None, "gate": "forget"}, {"kernel": None}]

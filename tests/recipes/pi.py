@@ -69,6 +69,10 @@ TRAPS = {
 
 MEANS = {
     "options": {"1/factor": "rope.pi.factor", "form": "rope.ntk.static_as_dynamic"},
+    "functions": {
+        "frequencies": "rope.pi.factor",
+        "stretch": "rope.ntk.static_as_dynamic",
+    },
 }
 
 TOGETHER = [{"original": 8, "factor": 1.0, "form": "dynamic"}]

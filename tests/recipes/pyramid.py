@@ -134,6 +134,9 @@ MEANS = {
         "blend": "pyramid.gate",
         "pool": "pyramid.blocks",
         "far": "pyramid.blocks",
+        "tree": "pyramid.window",
+        "tree.level": "pyramid.blocks",
+        "attend": "pyramid.window",
     },
 }
 

@@ -80,6 +80,11 @@ MEANS = {
         "previous": "mix.shift",
         "lerp": "mix.shift",
         "minus_exp": "rwkv.decay",
+        "mix": "mix.gate",
+        "mix.minus_exp": "rwkv.decay",
+        "mix.lerp": "mix.shift",
+        "wkv4": "rwkv.decay",
+        "wkv4.u": "rwkv.bonus",
     },
     "recurrence": {
         "wkv4.log_w": "rwkv.decay",

@@ -110,6 +110,11 @@ MEANS = {
         "previous": "mix.shift",
         "lerp": "mix.shift",
         "minus_exp": "rwkv.decay",
+        "mix": "mix.shift",
+        "mix.log_w": "rwkv.decay",
+        "mix.head_norm": "mix.norm",
+        "wkv6": "rwkv.decay",
+        "wkv6.u": "rwkv.bonus",
     },
     "recurrence": {
         "wkv6.log_w": "rwkv.decay",

@@ -101,6 +101,7 @@ MEANS = {
         "modes.im": "s4d.conjugates",
         "modes.c": "s4d.conjugates",
         "gated": "mix.gate",
+        "mix": "mix.gate",
     },
     "recurrence": {
         "diagonal_scan.modes": "mix.discretisation",

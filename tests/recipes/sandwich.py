@@ -94,7 +94,10 @@ TRAPS = {
 MEANS = {
     "options": {"width": "sandwich.formula", "base": "sandwich.formula", "form": "sandwich.formula"},
     "heads": {"*": "sandwich.formula"},
-    "functions": {"formula": "sandwich.formula"},
+    "functions": {
+        "formula": "sandwich.formula",
+        "bias": "sandwich.formula",
+    },
 }
 
 REFUSED = [

@@ -99,10 +99,14 @@ MEANS = {
     "parameters": {"key": "shaw.key", "value": "shaw.value"},
     "terms": {"missing": "shaw.key", "scaled": "shaw.key", "shifted": "shaw.rows"},
     "functions": {
+        "attend.d": "shaw.rows",
+        "attend.max_distance": "shaw.clip",
         "gather": "shaw.key",
         "gather.index": "shaw.rows",
         "scatter": "shaw.value",
         "scatter.index": "shaw.rows",
+        "attend": "shaw.clip",
+        "attend.term": "shaw.key",
     },
 }
 

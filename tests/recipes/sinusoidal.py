@@ -142,6 +142,11 @@ TRAPS = {
 
 MEANS = {
     "options": {"layout": "sin.order", "ladder": "sin.denominator"},
+    "functions": {
+        "embed": "sin.denominator",
+        "embed.rows": "sin.order",
+        "embed.sin": "sin.order",
+    },
 }
 
 REFUSED = [

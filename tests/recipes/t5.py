@@ -207,7 +207,12 @@ TRAPS = {
 
 MEANS = {
     "options": {"max_distance": "bias.bucket.clamp", "buckets": "t5.bidirectional"},
-    "functions": {"bucket": "t5.bidirectional"},
+    "functions": {
+        "bucket": "t5.bidirectional",
+        "edges": "bias.bucket.border",
+        "bucket.far": "bias.bucket.border",
+        "bucket.near": "bias.bucket.border",
+    },
 }
 
 REFUSED = [

@@ -106,6 +106,8 @@ MEANS = {
         "key_bias.scale": "xl.scale",
         "gather": "xl.distance",
         "gather.scale": "xl.scale",
+        "score": "xl.distance",
+        "score.by": "xl.scale",
     },
 }
 

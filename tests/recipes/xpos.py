@@ -121,7 +121,12 @@ TRAPS = {
 
 MEANS = {
     "options": {"scale_base": "rope.xpos.gain", "gamma": "rope.xpos.gain", "centre": "rope.xpos.gain"},
-    "functions": {"magnitude": "rope.xpos.gain"},
+    "functions": {
+        "magnitude": "rope.xpos.gain",
+        "rotate": "rope.xpos.gain",
+        "rotate.base": "rope.exponent",
+        "rotate.R": "rope.xpos.gain",
+    },
     "gains": {
         "missing": "rope.yarn.mscale_missing",
         "twice": "rope.yarn.mscale_twice",

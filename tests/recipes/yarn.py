@@ -392,7 +392,14 @@ MEANS = {
         "mscale_all_dim": "rope.yarn.mscale_override",
         "reading": "rope.yarn.mscale_override",
     },
-    "functions": {"ramp": "rope.yarn.ramp"},
+    "functions": {
+        "ramp": "rope.yarn.ramp",
+        "frequencies": "rope.yarn.ramp",
+        "stretch": "rope.ntk.static_as_dynamic",
+        "yarn_gain": "rope.yarn.mscale_override",
+        "sharpness": "rope.yarn.mscale_missing",
+        "turns": "rope.yarn.ramp",
+    },
     "gains": {
         "missing": "rope.yarn.mscale_missing",
         "twice": "rope.yarn.mscale_twice",

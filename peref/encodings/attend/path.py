@@ -175,5 +175,13 @@ ENCODING = Encoding(
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
     axes=None,
-    parts=("sigmoid", "silu", "unit", "twice"),
+    parts=(
+        "sigmoid",
+        "silu",
+        "unit",
+        "twice",
+        "features",
+        "forgotten",
+        "scores",
+    ),
 )

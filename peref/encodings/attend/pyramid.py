@@ -318,5 +318,12 @@ ENCODING = Encoding(
     attend=attend,
     features=features,
     claims=claims,
-    parts=("sigmoid", "pool", "far", "blend"),
+    parts=(
+        "sigmoid",
+        "pool",
+        "far",
+        "blend",
+        "tree",
+        "attend",
+    ),
 )

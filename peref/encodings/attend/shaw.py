@@ -100,5 +100,9 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
-    parts=("gather", "scatter"),
+    parts=(
+        "gather",
+        "scatter",
+        "attend",
+    ),
 )

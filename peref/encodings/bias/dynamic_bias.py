@@ -114,5 +114,9 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("silu",),
+    parts=(
+        "silu",
+        "bias",
+        "squashed",
+    ),
 )

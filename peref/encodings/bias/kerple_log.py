@@ -49,4 +49,9 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=(
+        "log_kernel_of",
+        "power",
+        "sigmoid",
+    ),
 )

@@ -62,5 +62,9 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("softplus", "power_kernel"),
+    parts=(
+        "softplus",
+        "power_kernel",
+        "sigmoid",
+    ),
 )

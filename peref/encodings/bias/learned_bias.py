@@ -73,4 +73,8 @@ ENCODING = Encoding(
     check=check,
     steps=logit_steps,
     claims=claims,
+    parts=(
+        "bias",
+        "ends",
+    ),
 )

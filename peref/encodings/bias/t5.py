@@ -89,5 +89,8 @@ ENCODING = Encoding(
     steps=logit_steps,
     shared=lambda: frozenset({"table"}),
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
-    parts=("bucket",),
+    parts=(
+        "bucket",
+        "edges",
+    ),
 )

@@ -212,5 +212,10 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("silu",),
+    parts=(
+        "silu",
+        "mix",
+        "selective_scan",
+        "states",
+    ),
 )

@@ -193,5 +193,11 @@ ENCODING = Encoding(
     init=init,
     mix=mix,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("layer_norm", "rms_norm", "evened"),
+    parts=(
+        "layer_norm",
+        "rms_norm",
+        "evened",
+        "mix",
+        "retention",
+    ),
 )

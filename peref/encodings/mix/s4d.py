@@ -341,5 +341,9 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("gated", "modes"),
+    parts=(
+        "gated",
+        "modes",
+        "mix",
+    ),
 )

@@ -64,5 +64,9 @@ ENCODING = Encoding(
     symbols={"s": "how much the base is stretched"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder", "ntk_base"),
+    parts=(
+        "ladder",
+        "ntk_base",
+        "frequencies",
+    ),
 )

@@ -53,5 +53,10 @@ ENCODING = Encoding(
     symbols={"t": "1 for short wavelengths, 0 for long ones"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder", "rising"),
+    parts=(
+        "ladder",
+        "rising",
+        "frequencies",
+        "turns",
+    ),
 )

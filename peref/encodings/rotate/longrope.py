@@ -120,5 +120,5 @@ ENCODING = Encoding(
     symbols={"c": "divisor of each pair", "a": "gain"},
     rotate=rotate,
     claims=claims,
-    parts=("ladder", "slow_pairs"),
+    parts=("ladder", "slow_pairs", "frequencies", "longrope_gain", "rotate"),
 )

@@ -62,5 +62,9 @@ ENCODING = Encoding(
     "angle = i (base factor^(R/(R-2)))^(-2n/R)",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder", "ntk_base"),
+    parts=(
+        "ladder",
+        "ntk_base",
+        "frequencies",
+    ),
 )

@@ -81,5 +81,11 @@ ENCODING = Encoding(
     symbols={"b": "ramp of beta", "c": "ramp of gamma", "v": "frequency of ntk"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder", "ntk_base", "slow_pairs"),
+    parts=(
+        "ladder",
+        "ntk_base",
+        "slow_pairs",
+        "frequencies",
+        "stretch",
+    ),
 )

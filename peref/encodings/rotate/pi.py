@@ -47,5 +47,9 @@ ENCODING = Encoding(
     "angle = (i / factor) base^(-2n/R)",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder",),
+    parts=(
+        "ladder",
+        "frequencies",
+        "stretch",
+    ),
 )

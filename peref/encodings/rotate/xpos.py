@@ -57,4 +57,5 @@ ENCODING = Encoding(
     rotate=rotate,
     check=check,
     claims=frozenset({"shift", "real_positions", "window"}),
+    parts=("rotate",),
 )

@@ -165,5 +165,14 @@ ENCODING = Encoding(
     rotate=rotate,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder", "rising", "slow_pairs"),
+    parts=(
+        "ladder",
+        "rising",
+        "slow_pairs",
+        "frequencies",
+        "stretch",
+        "yarn_gain",
+        "sharpness",
+        "turns",
+    ),
 )

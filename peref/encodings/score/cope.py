@@ -130,5 +130,10 @@ ENCODING = Encoding(
     shared=shared,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
-    parts=("logistic", "interpolate", "scores"),
+    parts=(
+        "logistic",
+        "interpolate",
+        "scores",
+        "counted",
+    ),
 )

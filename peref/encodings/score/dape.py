@@ -108,5 +108,5 @@ ENCODING = Encoding(
     score=score,
     axes=None,
     claims=EVERY_LAW_OF_DISTANCE | {"products"},
-    parts=("relu", "network"),
+    parts=("relu", "network", "hidden", "score"),
 )

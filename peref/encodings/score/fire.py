@@ -94,5 +94,9 @@ ENCODING = Encoding(
     score=score,
     shared=shared,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window", "products"}),
-    parts=("relu", "share"),
+    parts=(
+        "relu",
+        "share",
+        "score",
+    ),
 )

@@ -124,5 +124,11 @@ ENCODING = Encoding(
     shared=shared,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("sinusoids", "asked", "key_bias", "gather"),
+    parts=(
+        "sinusoids",
+        "asked",
+        "key_bias",
+        "gather",
+        "score",
+    ),
 )

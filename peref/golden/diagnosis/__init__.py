@@ -9,8 +9,12 @@ rotation     rows of rotations, their gains, and other maps of pairs
 biases       rows of biases of distance, and of what is added to the embedding
 attention    rows of masks, heads, scale and softmax
 options      rows of options; numbers that are fitted
-functions    rows of parameters, functions, recurrences, terms, ladders, ramps and sections
-gradients    guesses at derivatives
+frequencies  rows of ladders, ramps and sections
+functions    rows of parameters, whole functions and recurrences
+formulas     a function with one of its steps another
+terms        rows of what is added to the logits by content
+gradients    guesses at derivatives: factors, parts of sums, other heads, rotations
+backward     the backward pass with one of its steps another
 traces       rows of decoding through a cache
 replays      a trace replayed with one thing of its calls changed
 near_misses  the near misses stored beside the cases

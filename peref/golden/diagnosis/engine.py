@@ -244,10 +244,9 @@ def with_functions(case: Case, changes: dict[str, Any]) -> Any:
     there = dict(here)
     there |= {name: exchanged_in(here[name], here, there) for name in own_functions(file)} | changes
     pe = case.config.encoding(0)
+    hook = lambda f: changes.get(f.__name__) or exchanged_in(f, here, there)
     new: dict[str, Any] = {
-        name: partial(exchanged_in(f.func, here, there), **f.keywords)
-        if isinstance(f, partial)
-        else exchanged_in(f, here, there)
+        name: partial(hook(f.func), **f.keywords) if isinstance(f, partial) else hook(f)
         for name, f in functions_of(pe).items()
     }
     return replace(pe, **new)

@@ -15,7 +15,10 @@ from dataclasses import dataclass, replace
 
 from peref.golden.diagnosis import (
     attention,
+    backward,
     biases,
+    formulas,
+    frequencies,
     functions,
     gradients,
     options,
@@ -23,6 +26,7 @@ from peref.golden.diagnosis import (
     positions,
     rotation,
     tensor,
+    terms,
     traces,
 )
 from peref.golden.diagnosis.answer import BROKEN, INVENTED, Answer, Clue, Guess, Trap
@@ -38,7 +42,7 @@ FIRST = (
         gradients.of_derivative,
         gradients.of_maps_back,
         gradients.of_groups,
-        gradients.of_scans,
+        backward.of_scans,
         rotation.of_turning,
         pairs.of_channels,
         positions.of_places,
@@ -48,14 +52,21 @@ FIRST = (
 )
 SECOND = (
     options.of_options,
-    functions.of_ladders,
-    functions.of_ramps,
-    functions.of_ntk,
-    functions.of_sections,
+    frequencies.of_ladders,
+    frequencies.of_ramps,
+    frequencies.of_ntk,
+    frequencies.of_sections,
     traces.of_some_positions,
     traces.of_settings,
 )
-LAST = (gradients.of_steps_back, options.of_fitted_numbers, functions.of_parameters, functions.of_functions)
+LAST = (
+    options.of_fitted_numbers,
+    functions.of_parameters,
+    functions.of_functions,
+    terms.of_content,
+    backward.of_steps_back,
+    formulas.of_formulas,
+)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
 SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
@@ -72,6 +83,10 @@ COMPUTED = (
     "rope.one_of_two",
     "rope.exponent",
 )
+GENERAL_FLAGS = (
+    "basic",
+    "option",
+)  # which say little: what several guesses of theirs give is no bug of one kind
 LIKE = 0.6  # a cosine from which on an error is called alike
 
 
@@ -91,6 +106,13 @@ class Said:
     each: bool = False
     whole: bool = False
     alone: bool = True  # no other trap does as much
+    gives: tuple[float, ...] = ()  # of a guess: what it gives of each failing case that was tried
+    spoils: bool = False  # of a guess: it makes wrong what is right
+    others: tuple[Guess, ...] = ()  # guesses of the same flag that give the other cases
+
+    def explains(self, answer: Answer) -> bool:
+        """Whether one of its guesses gives what came for a case, or a part of it."""
+        return any((answer.fits(one) or 0) > 0 for one in (self.guess, *self.others) if one)
 
 
 def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
@@ -127,11 +149,11 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     found: dict[str, list[Said]] = defaultdict(list)
     fitted, best = some_of_each_level(bad, FITTED), 0.0
     for stage in (FIRST, SECOND, LAST):
-        some = fitted[::2] if stage is LAST else fitted  # one of each level: these take long
+        some = fitted[:1] if stage is LAST else fitted  # these take long, and what gives all gives the first
         for flag, one in tried(stage, some, bad, good).items():
             found[flag].append(one)
             best = max(best, one.weight)
-        if best > ENOUGH:
+        if any(one.whole and one.guess for some in found.values() for one in some):
             break
     for flag, one in of_near_misses(bad, good, best).items() if probes else ():
         if not any(known.trap == one.trap for known in found[flag]):
@@ -139,7 +161,7 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     if probes and not any(one.weight > 0 for some in found.values() for one in some):
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
-    said.sort(key=lambda one: -one.weight)
+    said.sort(key=lambda one: (not one.whole, -one.weight))
     if len(said) > 1 and said[1].whole and said[1].weight > ENOUGH * said[0].weight:
         rival = f"{said[0].evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
         said[0] = replace(said[0], evidence=rival, alone=False)
@@ -190,15 +212,45 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
             break
     for flag, words in clues.items():
         found[flag] = replace(found[flag], evidence=seen_in(words), whole=found[flag].weight >= SHOWN)
-    best: dict[str, Said] = {}
+    best: dict[str, list[Said]] = defaultdict(list)
     for said in shares.values():
-        if said.trap.flag not in best or said.weight > best[said.trap.flag].weight:
-            best[said.trap.flag] = said
-    for flag, said in best.items():
+        best[said.trap.flag].append(said)
+    for flag, some in best.items():
+        said = together(some)
         clue = found.get(flag)
         if clue is None or said.weight > clue.weight or said.weight >= LIKE:
             found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
     return found
+
+
+def together(some: list[Said]) -> Said:
+    """The guess of one flag that gives most; with it, where it does not give all, those that give the cases
+    that it leaves: two bugs of one kind, or one that has two wordings.
+    """
+    some = sorted(some, key=lambda one: -one.weight)
+    first, rest = some[0], [one for one in some[1:] if not one.spoils and one.confirmed]
+    if first.whole or first.spoils or not first.confirmed or first.trap.flag in GENERAL_FLAGS:
+        return first
+    gives, added = first.gives, list[Said]()
+    for one in rest:
+        more = tuple(map(max, gives, one.gives))
+        if sum(more) > sum(gives) + 0.5 and len(added) < 2:
+            gives, added = more, [*added, one]
+    if not added:
+        return first
+    each, share = all(x > 0 for x in gives), sum(gives) / len(gives)
+    evidence = "; ".join([first.evidence, *(f"{one.trap.words}: {one.evidence}" for one in added)])
+    sure = min(one.guess.sure for one in (first, *added) if one.guess)
+    others = tuple(one.guess for one in added if one.guess)
+    return replace(
+        first,
+        weight=sure * share,
+        evidence=evidence,
+        each=each,
+        whole=share > ENOUGH,
+        gives=gives,
+        others=others,
+    )
 
 
 def seen_in(words: dict[str, list[str]]) -> str:
@@ -236,7 +288,10 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
         evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
     weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
     each, whole = all(fit > 0 for fit in fits) and not spoilt, weight > ENOUGH and not one.invented
-    return Said(one.trap, one.sure * weight, one, evidence, not one.invented, each, whole)
+    gives = tuple(fit or 0.0 for _, fit in asked)
+    return Said(
+        one.trap, one.sure * weight, one, evidence, not one.invented, each, whole, True, gives, bool(spoilt)
+    )
 
 
 def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[str, Said]:

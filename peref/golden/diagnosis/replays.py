@@ -28,7 +28,8 @@ TAILS = ("x", "tail")  # states that are the last inputs of a shift or a convolu
 @dataclass(frozen=True)
 class Call:
     """One call of a trace: rows first to stop of a text that begins at row `begin`, its number there, the
-    length n that frequencies are made for, and the window.
+    length n that frequencies are made for, the window, how many tokens the first call of its text has, and
+    the numbers of the later calls before it that had several.
     """
 
     first: int
@@ -37,6 +38,8 @@ class Call:
     number: int
     n: int
     window: int | None
+    opening: int
+    chunks: tuple[int, ...] = ()
 
     @property
     def T(self) -> int:
@@ -55,8 +58,11 @@ Before = Callable[[Call, Any, At, Any], tuple[Any, At, Any]]  # (call, encoding,
 def calls_of(case: ModelCase) -> list[Call]:
     found: list[Call] = []
     for first, stop, fresh, n in case.calls:
-        begin, number = (first, 0) if fresh or not found else (found[-1].begin, found[-1].number + 1)
-        found.append(Call(first, stop, begin, number, n, case.window))
+        old = None if fresh or not found else found[-1]
+        place = (old.begin, old.number + 1) if old else (first, 0)
+        opening = old.opening if old else stop - first
+        chunks = (*old.chunks, *([old.number] if old.later and old.T > 1 else [])) if old else ()
+        found.append(Call(first, stop, *place, n, case.window, opening, chunks))
     return found
 
 
@@ -209,19 +215,37 @@ def with_mask(change: Callable[..., Any]) -> Callable[[At, Call], At]:
     return changed
 
 
-def without_keys(lost: Callable[[Call, Call], bool]) -> Any:
-    """Keys of earlier calls are lost where lost(their call, this call)."""
+def without_keys(lost: Callable[[Call, Call], bool], which: slice = slice(None)) -> Any:
+    """Keys of earlier calls are lost where lost(their call, this call): all, or `which` of each call."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         def change(see: Any, t: Any, s: Any, call: Call) -> Any:
             gone = np.zeros(s.shape, bool)
             for c in earlier(calls, call):
-                gone[c.first - c.begin : c.stop - c.begin] = lost(c, call)
+                gone[np.arange(c.first - c.begin, c.stop - c.begin)[which]] = lost(c, call)
             return see & ~gone
 
         return with_place(with_mask(change), lambda call: call.later)(answer)
 
     return on_trace(make)
+
+
+def with_zeros(names: str, lost: Callable[[Call, Call], bool], which: slice = slice(None)) -> Any:
+    """Keys or values (names: k, v or both) of earlier calls are 0 and seen where they are lost."""
+
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        def before(now: Call, pe: Any, at: At, old: Any) -> Any:
+            new = dict(old)
+            for name in names if old else "":
+                rows = np.array(old[name].rows)
+                for c in (c for c in earlier(calls, now) if lost(c, now)):
+                    rows[:, :, np.arange(c.first - c.begin, c.stop - c.begin)[which]] = 0
+                new[name] = Kept(rows)
+            return pe, at, new
+
+        return replayed(case, answer.a, before)
+
+    return on_trace(make, attends)
 
 
 # ---------------------------------------------------------------- what the cache hands on

@@ -89,7 +89,7 @@ class Summary:
             return form
         for one in self.said.get(entry.words["encoding"], ()):
             answer = Answer(entry, {name: got}, {name: False})
-            if one.guess and (answer.fits(one.guess) or 0) > 0:
+            if one.explains(answer):
                 return as_trap(one)
         self.alone += 1
         return diagnosed(entry, name, got) if self.alone <= ALONE else None
@@ -102,7 +102,7 @@ def likely_traps(answers: list[Answer]) -> list[Said]:
         return []
     if first.guess is None:
         return [first]
-    rest = [answer for answer in answers if not answer.wrong or not (answer.fits(first.guess) or 0) > 0]
+    rest = [answer for answer in answers if not answer.wrong or not first.explains(answer)]
     more = (
         next((one for one in weighed(rest) if one.trap.flag), None)
         if any(answer.wrong for answer in rest)

@@ -37,6 +37,7 @@ from peref.golden.diagnosis.replays import (
     with_places,
     with_short_tails,
     with_states,
+    with_zeros,
     without_keys,
 )
 from peref.golden.diagnosis.rotation import turned_at_all
@@ -45,7 +46,7 @@ from peref.settings import other_choices
 
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
 BIAS_LATE = "bias.off_by_one"
-KEPT, DROPPED = "cache.not_cleared", "cache.state_dropped"
+KEPT, DROPPED, LOST = "cache.not_cleared", "cache.state_dropped", "cache.keys_lost"
 OFFSET, TURNED_AGAIN, OPEN = "cache.position_offset", "cache.keys_turned_again", "mask.chunk_open"
 
 later = lambda call: call.later
@@ -63,6 +64,16 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
     (LATE, "positions are one too large once there is a cache", lambda i, far, c: i + c.later),
     (LATE, "positions are one too small once there is a cache", lambda i, far, c: i - c.later),
     (OFFSET, "a call's own tokens count in its offset", lambda i, far, c: i + c.T),
+    (
+        OFFSET,
+        "a call's own tokens count in its offset once there is a cache",
+        lambda i, far, c: i + c.T * c.later,
+    ),
+    (
+        OFFSET,
+        "the offset grows by one with each call, however many tokens it has",
+        lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later,
+    ),
     (OFFSET, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
     (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
     (RESTARTS, "every token of a call has the position of its last", lambda i, far, c: 0 * i + i[..., -1:]),
@@ -83,11 +94,9 @@ def of_positions(answer: Answer, case: Any) -> Iterator[Guess]:
         for whose, who in WHO:
             mine = LATE if flag == BIAS_LATE and who == "qk" else flag
             yield guess(mine, f"{words}{whose and ','}{whose}", with_places(place, who, every_call))
-    yield guess(
-        KEPT,
-        "positions of a new text go on from the one before",
-        with_places(lambda i, far, c: i + c.begin, "qk", every_call),
-    )
+    for whose, who in WHO:
+        goes_on = with_places(lambda i, far, c: i + c.begin, who, every_call)
+        yield guess(KEPT, f"positions{whose} in a new text go on from the one before", goes_on)
     window = case.window or 0
     for more in (0, 1) if window else ():
         words = f"places in a ring of {window + more} keys"
@@ -117,6 +126,11 @@ def of_some_positions(answer: Answer) -> Iterator[Guess]:
                 gives = with_places(place, who, kind)
                 mine = LATE if flag == BIAS_LATE and who == "qk" else flag
                 yield guess(mine, f"in later calls {which}: {words}{whose and ','}{whose}", gives)
+
+
+def chunk_between(old: Call, now: Call) -> bool:
+    """Whether a later call of several tokens came after the old one."""
+    return a_chunk(now) or any(old.number < n for n in now.chunks)
 
 
 MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call), kinds
@@ -183,16 +197,30 @@ WINDOWS = (
         (every_call, later),
     ),
 )
-LOST_KEYS = (  # flag, words, lost(call of the key, this call)
-    ("cache.ignored", "a call sees its own keys alone: the cache is not read", lambda old, now: True),
-    ("cache.keys_lost", "keys of one token are not written to the cache", lambda old, now: one_token(old)),
-    ("cache.keys_lost", "keys of later chunks are not written to the cache", lambda old, now: a_chunk(old)),
-    ("cache.keys_lost", "keys of later calls are not written to the cache", lambda old, now: old.later),
-    ("cache.keys_lost", "keys of the first call are lost", lambda old, now: not old.later),
+ALL_OF = slice(None)
+in_every = lambda old, now: True
+LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the call's
+    ("cache.ignored", "a call sees its own keys alone: the cache is not read", in_every, ALL_OF),
+    ("cache.ignored", "a chunk sees its own keys alone", lambda old, now: a_chunk(now), ALL_OF),
+    ("cache.ignored", "a single token sees itself alone", lambda old, now: one_token(now), ALL_OF),
+    (LOST, "keys of one token are not written to the cache", lambda old, now: one_token(old), ALL_OF),
+    (LOST, "keys of later chunks are not written to the cache", lambda old, now: a_chunk(old), ALL_OF),
+    (LOST, "keys of later calls are not written to the cache", lambda old, now: old.later, ALL_OF),
+    (LOST, "keys of the first call are lost", lambda old, now: not old.later, ALL_OF),
     (
-        "cache.keys_lost",
+        LOST,
         "the cache has the keys of the last call alone",
         lambda old, now: old.number < now.number - 1,
+        ALL_OF,
+    ),
+    (LOST, "a chunk takes the place of all that was cached", chunk_between, ALL_OF),
+    (LOST, "the last key of each call is lost", in_every, slice(-1, None)),
+    (LOST, "the first key of each call is lost", in_every, slice(1)),
+    (
+        LOST,
+        "the last key of the call before is lost",
+        lambda old, now: old.number == now.number - 1,
+        slice(-1, None),
     ),
 )
 
@@ -217,8 +245,10 @@ def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
             yield guess(
                 "mask.window", f"your window is not there{named(kind)}", with_place(none, kind, windowed)
             )
-    for flag, words, lost in LOST_KEYS:
-        yield guess(flag, words, without_keys(lost))
+    for flag, words, lost, which in LOST_KEYS:
+        yield guess(flag, words, without_keys(lost, which))
+        yield guess(flag, f"{words}; 0 stands in their place", with_zeros("kv", lost, which))
+        yield guess(flag, f"{words} (values alone, 0 stands in their place)", with_zeros("v", lost, which))
 
 
 def windowed(case: ModelCase) -> bool:
@@ -305,6 +335,9 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
         yield guess(
             "rope.one_of_two" if words.endswith("not turned") else TURNED_AGAIN, words, with_keys(times)
         )
+    for kind in (later, one_token, a_chunk):
+        still = with_places(lambda i, far, c: 0 * i, "k", kind)
+        yield guess("rope.one_of_two", f"keys are not turned{named(kind)}", still)
     yield guess("rope.one_of_two", "keys are not turned", unturned(False, True))
     yield guess("rope.one_of_two", "queries are not turned", unturned(True, False))
     yield guess("rope.one_of_two", "neither queries nor keys are turned", unturned(True, True))

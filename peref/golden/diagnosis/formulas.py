@@ -1,0 +1,445 @@
+"""One step of a formula is another: the functions that an encoding declares (parts), with one expression of
+their text changed.
+
+What people write in place of an operator, a function, a number, a comparison or a width is data here. A
+changed function computes outputs alone: its derivative is left out.
+
+Not here: how a function of the file is exchanged (engine), what a whole function may be (functions).
+"""
+
+import ast
+import inspect
+import textwrap
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import get
+from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.engine import family, part_of, with_parts
+from peref.ops.activation import gelu
+from peref.tape import Op
+
+SURE = 0.95  # less than what has words of its own
+OPERATORS: dict[type, tuple[str, ...]] = {  # a, b: its operands
+    ast.Add: ("a - b", "a", "b"),
+    ast.Sub: ("a + b", "a", "b", "b - a"),
+    ast.Mult: ("a / b", "a", "b", "(1 - a) * b", "a * (1 - b)"),
+    ast.Div: ("a * b", "a", "b / a", "a // b", "1 / b"),
+    ast.Pow: ("a", "a ** -b", "a * b", "b ** a", "1.0"),
+    ast.FloorDiv: ("a / b", "a // b + 1", "a"),
+    ast.MatMult: ("b @ a",),
+    ast.USub: ("a",),
+    ast.Lt: ("a <= b", "a > b"),
+    ast.LtE: ("a < b", "a >= b"),
+    ast.Gt: ("a >= b", "a < b"),
+    ast.GtE: ("a > b", "a <= b"),
+    ast.Eq: ("a != b",),
+}
+ELEMENTARY: dict[str, Any] = {  # what may be handed to a function in place of another
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: gelu(x),
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "log_sigmoid": lambda x: -np.log1p(np.exp(-x)),
+    "exp": np.exp,
+    "minus_exp": lambda x: -np.exp(x),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "identity": lambda x: x,
+}
+SIGMOID, SOFTPLUS = "1 / (1 + np.exp(-a))", "np.log1p(np.exp(a))"
+LARGER, SMALLER = ("np.minimum(a, b)", "a", "b", "a + b"), ("np.maximum(a, b)", "a", "b")
+FUNCTIONS: dict[str, tuple[str, ...]] = {  # a, b, c: what it is given; x: the call; o: whose method it is
+    "log": ("np.log2(a)", "np.log10(a)", "np.log(a + 1)", "a", "np.sqrt(a)", "x + 1"),
+    "log1p": ("np.log(a + 1e-6)", "np.log(a)", "np.log2(1 + a)", "np.log10(1 + a)", "a", "np.sqrt(a)"),
+    "exp": ("a", "1 + a", SOFTPLUS, SIGMOID, "np.exp(-a)", "2.0 ** a", "x - 1"),
+    "expm1": ("np.exp(a)", "a"),
+    "cos": ("np.sin(a)", "a"),
+    "sin": ("np.cos(a)", "a"),
+    "sqrt": ("a", "a * a"),
+    "abs": ("a", "-a", "a * a", "np.maximum(a, 0)"),
+    "sign": ("np.abs(x)", "1"),
+    "tanh": ("a", SIGMOID, "np.maximum(a, 0)"),
+    "maximum": LARGER,
+    "max": LARGER,
+    "minimum": SMALLER,
+    "min": SMALLER,
+    "floor": ("np.ceil(a)", "np.rint(a)", "a"),
+    "ceil": ("np.floor(a)", "np.rint(a)", "a"),
+    "arange": ("x + 1", "x - 1", "x[::-1]"),
+    "cumsum": ("x - o", "o[..., ::-1].cumsum(-1)[..., ::-1]", "o"),
+    "clip": ("o", "a", "np.minimum(a, c)", "np.maximum(a, b)"),
+    "swapaxes": ("o",),
+    "sum": ("o.mean(-1, keepdims=True)",),
+    "mean": ("0 * x",),
+    **dict.fromkeys(
+        ("silu", "gelu", "relu", "sigmoid", "softplus", "logistic"),
+        (
+            "a",
+            "np.tanh(a)",
+            SIGMOID,
+            SOFTPLUS,
+            "np.maximum(a, 0)",
+            "a * " + SIGMOID,
+            "np.exp(a)",
+            "np.abs(a)",
+            "np.maximum(a, 0.01)",
+        ),
+    ),
+    "log_sigmoid": ("a", "np.tanh(a)", SIGMOID, f"-{SOFTPLUS}", "-np.exp(-np.exp(a))", "-np.exp(a)"),
+    "minus_exp": ("a", f"-{SOFTPLUS}", f"-{SIGMOID}", f"np.log({SIGMOID})", "np.log1p(-np.exp(-np.exp(a)))"),
+}
+WHOLE_NUMBERS = (
+    "R",
+    "D",
+    "C",
+    "H",
+    "L",
+    "n",
+    "T",
+    "G",
+    "N",
+    "w",
+    "last",
+    "start_tokens",
+    "max_distance",
+    "buckets",
+)
+NEAR_BY = ("x + 1", "x - 1", "2 * x", "x // 2")
+MOST_NAMES = 12  # of a function whose names are exchanged for one another within a statement
+NO_NUMBERS = {
+    "xp",
+    "be",
+    "p",
+    "at",
+    "state",
+    "across",
+    "runs",
+    "matmul",
+    "given",
+    "dtype",
+    "steps",
+    "out",
+    "parts",
+}
+SETTLED = {"namespace", "positive", "bounded", "astype", "zeros", "zeros_like", "like", "place", "reshape"}
+NO_EXPRESSIONS = {"axis", "keepdims", "dtype", "place", "chunk", "matmul", "axes", "order"}
+
+
+def numbers(x: Any) -> tuple[Any, ...]:
+    """What may stand in place of a number."""
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        return ()
+    half = x // 2 if isinstance(x, int) and x % 2 == 0 else x / 2
+    return tuple(y for y in dict.fromkeys((x + 1, x - 1, 2 * x, half)) if y != x)
+
+
+def with_nodes(template: str, **nodes: Any) -> Any:
+    """An expression whose names are other expressions."""
+
+    class Filling(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> Any:
+            return nodes.get(node.id, node)
+
+    return Filling().visit(ast.parse(template, mode="eval").body)
+
+
+def others(node: Any, known: set[str]) -> Iterator[Any]:
+    """The expressions that may stand in place of one."""
+    match node:
+        case ast.BinOp(left=a, right=b):
+            yield from (with_nodes(t, a=a, b=b) for t in OPERATORS.get(type(node.op), ()))
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            yield a
+        case ast.Compare(comparators=[ast.Constant(value=str() | None)]):
+            return  # a choice: options are asked elsewhere
+        case ast.Compare(left=a, ops=[op], comparators=[b]):
+            yield from (with_nodes(t, a=a, b=b) for t in OPERATORS.get(type(op), ()))
+        case ast.IfExp(body=a, orelse=b):
+            yield from (a, b)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            yield from of_call(node, name)
+        case ast.Subscript(value=a, slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp())):
+            yield a
+        case ast.Subscript(value=a, slice=ast.Slice(lower=None, upper=None, step=ast.Constant())):
+            yield from (a, with_nodes("a[1::2]", a=a))
+        case ast.Constant(value=value):
+            yield from map(ast.Constant, numbers(value))
+        case ast.Name(id=name, ctx=ast.Load()) if name in ELEMENTARY:
+            yield from (ast.Name(other, ast.Load()) for other in ELEMENTARY if other != name)
+        case ast.List(elts=[a, b, *more]):
+            yield ast.List([b, a, *more], ast.Load())
+        case ast.Name(id=name, ctx=ast.Load()) if name in known:
+            yield from (with_nodes(t, x=node) for t in NEAR_BY if name in WHOLE_NUMBERS)
+            yield from (ast.Name(other, ast.Load()) for other in sorted(known - {name}))
+
+
+def of_call(node: Any, name: str) -> Iterator[Any]:
+    a, b, c = [*node.args, None, None, None][:3]
+    given = {"a": a, "b": b, "c": c, "x": node, "o": getattr(node.func, "value", None)}
+    if not any(isinstance(one, ast.Starred) for one in node.args):
+        if isinstance(a, ast.BinOp):
+            yield from (a.left, a.right)
+        for template in FUNCTIONS.get(name, ()):
+            used = {n.id for n in ast.walk(ast.parse(template)) if isinstance(n, ast.Name)}
+            if all(given[letter] is not None for letter in used & given.keys()):
+                yield with_nodes(template, **given)
+        if name == "linear" and len(node.args) == 3:
+            yield ast.Call(node.func, [*node.args[:2], ast.Constant(None)], node.keywords)
+        if name not in FUNCTIONS and isinstance(node.func, ast.Name) and a is not None:
+            yield a
+            if b is not None:
+                yield ast.Call(node.func, [b, a, *node.args[2:]], node.keywords)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an expression may be another: who holds it, in which field and at which place of a list; itself,
+    the smallest one around it that says enough, and the statement.
+    """
+
+    holder: Any
+    field: str
+    n: int | None
+    node: Any
+    around: Any
+    statement: Any
+
+    def put(self, node: Any) -> None:
+        if self.n is None:
+            setattr(self.holder, self.field, node)
+        else:
+            getattr(self.holder, self.field)[self.n] = node
+
+
+def places(parent: Any, saves: bool, around: Any = None, statement: Any = None) -> Iterator[Place]:
+    """`saves`: of what a function returns, all but the first is for its derivative."""
+    if isinstance(parent, ast.stmt):
+        around, statement = None, parent
+    if isinstance(parent, ast.Return) and saves and isinstance(parent.value, ast.Tuple):
+        parent = ast.Tuple(parent.value.elts[:1])
+    for field, value in ast.iter_fields(parent):
+        for n, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(node, ast.AST) or left_alone(parent, field, node):
+                continue
+            short = isinstance(node, ast.Constant | ast.Name | ast.UnaryOp)
+            if isinstance(node, ast.expr):
+                here = around or node if short else node
+                yield Place(parent, field, n, node, here, statement)
+                yield from places(node, saves, here, statement)
+            else:
+                yield from places(node, saves, around, statement)
+
+
+def repeated_calls(tree: Any, saves: bool) -> dict[str, list[Place]]:
+    """The functions that are called several times, none within another call of its own, with their calls."""
+    found: dict[str, list[Place]] = {}
+    for place in places(tree, saves):
+        match place.node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                found.setdefault(name, []).append(place)
+    inside = lambda some: {id(n) for one in some for n in list(ast.walk(one.node))[1:]}
+    apart = lambda some: not inside(some) & {id(one.node) for one in some}
+    return {name: some for name, some in found.items() if len(some) > 1 and apart(some)}
+
+
+def set_by(statement: Any) -> list[str]:
+    """The names that a statement sets."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return [name for one in targets if one is not None for name in names_in(one)]
+
+
+def names_in(node: Any) -> list[str]:
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+
+
+def left_alone(parent: Any, field: str, node: Any) -> bool:
+    """Checks, loops, shapes and settings."""
+    match parent, node:
+        case (_, ast.Raise() | ast.Assert() | ast.arguments() | ast.JoinedStr() | ast.While()):
+            return True
+        case (_, ast.Expr() | ast.Call(func=ast.Name(id="namespace"))):
+            return True
+        case (_, ast.keyword(arg=arg)):
+            return arg in NO_EXPRESSIONS
+        case (ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)), _) if field == "args":
+            method = isinstance(parent.func, ast.Attribute) and name in ("cumsum", "sum", "mean", "swapaxes")
+            return name in SETTLED or method
+    return field in ("slice", "returns", "decorator_list", "annotation") or (
+        field == "func" and isinstance(node, ast.Name)
+    )
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A function with one expression changed: in words, the names that it and its statement have, and what a
+    derivative suffers that is changed so.
+    """
+
+    words: str
+    names: tuple[str, ...]
+    kind: str
+    function: Any
+
+
+def harm_of(node: Any, new: Any) -> str:
+    """The end of a flag of derivatives: a sign, a part of a sum, another time, else a factor."""
+    match node, new:
+        case (ast.UnaryOp(), _) | (ast.BinOp(op=ast.Add() | ast.Sub()), ast.BinOp(op=ast.Add() | ast.Sub())):
+            return "sign"
+        case (ast.BinOp(op=ast.Add() | ast.Sub()), _):
+            return "sum"
+        case (ast.Subscript(), _) | (ast.Call(func=ast.Attribute(attr="cumsum")), _):
+            return "time"
+    return "factor"
+
+
+@cache
+def variants(f: Any, parts: tuple[str, ...] = ()) -> list[Variant]:
+    """A function with each of its steps another; what it calls of its own file is changed too, but for other
+    parts. None where its text is not there.
+    """
+    f = inspect.unwrap(f)
+    if isinstance(f, Op):
+        return [replace(one, function=replace(f, forward=one.function)) for one in variants(f.forward, parts)]
+    if not isinstance(f, FunctionType) or f.__code__.co_freevars:
+        return []
+    try:
+        module = ast.parse(textwrap.dedent(inspect.getsource(f)))
+    except OSError:
+        return []
+    tree: Any = module.body[0]
+    tree.decorator_list = []
+    return [*one_step(module, tree, f), *one_everywhere(module, tree, f), *in_helpers(f, parts)]
+
+
+def one_step(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
+    """One expression is another."""
+    known = {one.arg for one in (*tree.args.args, *tree.args.kwonlyargs)}
+    known |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    known -= NO_NUMBERS
+    for place in list(places(tree, saves_more(f))):
+        whole, right = place.around is place.node, ast.unparse(place.around)
+        sets, near = set_by(place.statement), names_in(place.statement) if len(known) <= MOST_NAMES else ()
+        names = (*names_in(place.node), *names_in(place.around), *sets)
+        for new in list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets})):
+            place.put(new)
+            written = ast.unparse(new if whole else place.around)
+            said = f"{written} stands where {right} belongs, in {f.__name__.removesuffix('_forward')}"
+            yield Variant(said, names, harm_of(place.node, new), compiled(module, f))
+            place.put(place.node)
+
+
+def one_everywhere(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
+    """A function that is called several times is another in each of its calls."""
+    for name, some in repeated_calls(tree, saves_more(f)).items():
+        for new in zip(*(list(of_call(one.node, name)) for one in some), strict=False):
+            for one, node in zip(some, new, strict=True):
+                one.put(node)
+            said = f"{ast.unparse(new[0])} and so on stands wherever {name} belongs, in {f.__name__}"
+            yield Variant(said, (name,), "factor", compiled(module, f))
+            for one in some:
+                one.put(one.node)
+
+
+def in_helpers(f: Any, parts: tuple[str, ...]) -> Iterator[Variant]:
+    """A function of its own file that it calls is another."""
+    for name in (name for name in f.__code__.co_names if name not in parts):
+        helper = f.__globals__.get(name)
+        own = getattr(helper, "forward", helper)
+        if isinstance(own, FunctionType) and own.__module__ == f.__module__:
+            for one in variants(helper, (*parts, name)):
+                outer = among(f.__code__, {**f.__globals__, name: one.function}, f)
+                yield replace(one, names=(*one.names, name), function=outer)
+
+
+def saves_more(f: Any) -> bool:
+    """Whether what a function returns after the first is for its derivative."""
+    return bool(f.__name__.endswith("_forward"))
+
+
+def among(code: Any, names: dict[str, Any], f: Any) -> Any:
+    """A function of this code, with these names and the defaults of f."""
+    new = FunctionType(code, names, f.__name__, f.__defaults__)
+    new.__kwdefaults__ = f.__kwdefaults__
+    return new
+
+
+def compiled(module: Any, f: Any) -> Any:
+    """The function of a text that was changed, among the names of the right one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # of programs that are none any more
+        code = compile(ast.fix_missing_locations(module), f.__code__.co_filename, "exec")
+    made = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == f.__name__)
+    return among(made, {**ELEMENTARY, **f.__globals__, "np": np}, f)
+
+
+ILL_TYPED = (TypeError, AttributeError, NameError, KeyError)
+
+
+def guarded(g: Any, f: Any) -> Any:
+    """g, where it gives what could stand for what f gives. Raises ValueError where it does not: a text that
+    was changed may be no program any more.
+    """
+    if isinstance(g, Op):
+        return replace(g, forward=guarded(g.forward, f.forward))
+
+    @wraps(f)
+    def call(*given: Any, **more: Any) -> Any:
+        right = f(*given, **more)
+        try:
+            return in_form(g(*given, **more), right)
+        except ILL_TYPED as error:
+            raise ValueError(f"no formula any more: {error}") from error
+
+    return call
+
+
+def remade(f: Any, change: Any) -> Any:
+    """change(function) in place of a part, of an op's forward pass."""
+    return replace(f, forward=remade(f.forward, change)) if isinstance(f, Op) else guarded(change(f), f)
+
+
+def in_form(y: Any, right: Any) -> Any:
+    """y in the form of what is right. Raises ValueError where it is of another."""
+    if isinstance(right, tuple | list) and isinstance(y, tuple | list):
+        return type(right)(in_form(a, b) for a, b in zip(y, right, strict=True))
+    if isinstance(right, dict):
+        return {name: in_form(y[name], x) for name, x in right.items()}
+    if isinstance(right, np.ndarray | np.generic) and right.dtype.kind in "fiuc":
+        if np.iscomplexobj(y) and right.dtype.kind != "c":
+            raise ValueError("of another kind")
+        return np.broadcast_to(y, right.shape).astype(right.dtype)
+    if isinstance(right, float) and isinstance(y, int | float | np.number):
+        return float(y)
+    if type(y) is not type(right):
+        raise ValueError("of another kind")
+    return y
+
+
+@family()
+def of_formulas(answer: Answer, case: Any) -> Iterator[Guess]:
+    """A step of a part is another; what it sets or has in it may have a flag of its own."""
+    parts = get(case.encoding).parts
+    for name in parts:
+        f, flag = part_of(case, name), flag_of(answer, "functions", TOPIC.get(name, name), "")
+        for one in variants(f, parts) if flag else ():
+            own = (flag_of(answer, "functions", f"{name}.{letter}", "") for letter in one.names)
+            which, gives = next(filter(None, own), flag), forwards(name, guarded(one.function, f))
+            yield guess(which, f"your formula is another: {one.words}", gives, SURE)
+
+
+TOPIC = {"rising": "ramp", "slow_pairs": "ramp"}  # what several functions make together
+
+
+def forwards(name: str, g: Any) -> Any:
+    """What the reference gives with this part, without derivatives."""
+    gives = with_parts(**{name: g})
+    return lambda answer: gives(answer.forward)

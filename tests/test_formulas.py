@@ -1,0 +1,99 @@
+"""A formula with one step changed is named by that step: programs written from the papers (tests/loops), each
+with one expression of its text changed as people change it.
+"""
+
+import inspect
+import sys
+from types import ModuleType
+
+import loops
+import numpy as np
+import pytest
+from making.witness import witnessed
+
+from peref.encodings import get, names
+from peref.golden.diagnosis.answer import BROKEN, Answer
+from peref.golden.diagnosis.engine import part_of
+from peref.golden.diagnosis.formulas import forwards, guarded, variants
+from peref.golden.diagnosis.summary import Summary
+from peref.golden.spec.cases import OPERATIONS
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
+
+BUGS = [  # encoding, what the program says, what is written in its place, flag
+    ("kerple_log", "math.log(1 + r_2 * abs(apart))", "math.log(r_2 * abs(apart) + 1e-6)", "kerple.formula"),
+    ("kerple_log", "positive(x), positive(y)", "math.exp(x), math.exp(y)", "kerple.parameters"),
+    ("sandwich", "x / (8 * h / H)", "x * (8 * h / H)", "sandwich.formula"),
+    ("fire", "(psi(max(L, i[m])) + eps)", "(max(L, i[m]) + eps)", "fire.normaliser"),
+    ("shaw", "int(i[s] - i[t])", "int(i[t] - i[s])", "shaw.rows"),
+    ("llama3", "wave = 2 * math.pi / freq", "wave = 1 / freq", "rope.llama3.blend"),
+    ("yarn", "min(high, R - 1)", "min(high, R // 2 - 1)", "rope.yarn.ramp"),
+    ("p_rope", "int(fraction * R // 2)", "int((1 - fraction) * R // 2)", "rope.p.fraction"),
+    ("rwkv4", "math.exp(u + k[t])", "math.exp(k[t])", "rwkv.bonus"),
+    ("mamba", "A = -math.exp(A_log)", "A = -math.log1p(math.exp(A_log))", "mamba.decay"),
+]
+FEW = 6  # cases that a program is run on: loops take long
+
+
+def changed(monkeypatch, encoding, right, wrong):
+    """The loop of an encoding whose text says something else."""
+    text = inspect.getsource(sys.modules[f"loops.{encoding}"])
+    assert right in text
+    made = ModuleType(f"loops.{encoding}")
+    exec(text.replace(right, wrong), vars(made))
+    monkeypatch.setitem(sys.modules, f"loops.{encoding}", made)
+
+
+def small(book, encoding):
+    """Cases of an encoding at the levels of one operation, the cheapest of each first."""
+    size = lambda e: np.prod([e.words["facts"][letter] for letter in "BTTHD"])
+    some = [e for e in book.entries.values() if e.words["encoding"] == encoding]
+    for level in OPERATIONS:
+        yield from sorted((e for e in some if e.words["level"] == level), key=size)[:FEW]
+
+
+@pytest.mark.parametrize(("encoding", "right", "wrong", "flag"), BUGS)
+def test_the_step_that_is_another(book, monkeypatch, encoding, right, wrong, flag):
+    __import__(f"loops.{encoding}")
+    monkeypatch.setattr(loops, encoding, None, raising=False)
+    changed(monkeypatch, encoding, right, wrong)
+    came = []
+    for entry in small(book, encoding):
+        a = entry.inputs()
+        given = witnessed(rebuilt(entry.words, a), a)
+        single = {n: Tensor("F32", np.asarray(x, np.float32)) for n, x in given.items() if n in entry.outputs}
+        came.append((entry, single, {}))
+    first = Summary(came).probable[0]
+    assert (first.trap.flag, first.confirmed) == (flag, True), first
+
+
+@pytest.mark.parametrize("encoding", [name for name in names() if get(name).parts])
+def test_a_text_that_is_no_program_any_more_is_left_out(book, encoding):
+    """Of every part some changed texts are run: what is wrong about one of them is never somebody's error."""
+    tried = 0
+    for level in OPERATIONS:
+        some = (Answer(e, {}) for e in small(book, encoding) if e.words["level"] == level)
+        answer = next((one for one in some if one.case), None)
+        for part in get(encoding).parts if answer else ():
+            f = part_of(answer.case, part)
+            for one in variants(f, get(encoding).parts)[::15]:
+                tried += 1
+                try:
+                    with np.errstate(all="ignore"):
+                        forwards(part, guarded(one.function, f))(answer)
+                except BROKEN:
+                    continue
+    assert tried
+
+
+def test_words_say_both_texts():
+    """What stands there, what belongs there, and in which function."""
+    words = {one.words for one in variants(part_of_fire())}
+    assert "np.minimum(least, i) stands where xp.maximum(least, i) belongs, in share" in words
+    assert len(words) > 50
+
+
+def part_of_fire():
+    from peref.encodings.score import fire
+
+    return fire.share
