@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from peref import __version__, share
-from peref.backends import GPU, Backend, find
+from peref.backends import GPU, Backend, blas, find
 
 
 def environment(be: Backend) -> dict[str, Any]:
@@ -34,9 +34,9 @@ def of_blas() -> dict[str, Any]:
     which order it adds.
     """
     about: Any = np.show_config(mode="dicts")
-    blas = about.get("Build Dependencies", {}).get("blas", {})
-    name = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
-    return {"blas": name, "threads": share.blas_threads()}
+    built = about.get("Build Dependencies", {}).get("blas", {})
+    name = f"{built.get('name', 'unknown')} {built.get('version', '')}".strip()
+    return {"blas": name, "threads": blas.threads() or share.blas_threads()}
 
 
 def of_kernels() -> dict[str, Any]:

@@ -18,7 +18,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,10 @@ from peref.member import FEEDING, fills
 from peref.parameters import feed_forwards, norms_of
 
 TOKEN = 16  # bytes of one token and its target
+GROUP_FILES = (  # of a cgroup: its limit, what it has; in memory.stat what of that are files, and in tmpfs
+    ("memory.max", "memory.current", "file", "shmem"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"),
+)
 
 
 def layers_with(cfg: Config, *without: str) -> int:
@@ -67,23 +71,52 @@ def activations(cfg: Config) -> int:
     return cfg.layers * len(norms_of(cfg)) * cfg.C + inner_maps(cfg) * chosen + 2 * cfg.V
 
 
-def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
-    """Bytes that a process may still take here, swap included: what Linux says, else all that the machine
-    has; None where nobody says.
+def free(
+    proc: Path = Path("/proc/meminfo"),
+    own: Path = Path("/proc/self/cgroup"),
+    root: Path = Path("/sys/fs/cgroup"),
+) -> int | None:
+    """Bytes that a process may still take here, swap included: what Linux says, also of the groups that this
+    process is in (cgroups), else all that the machine has; None where nobody says.
     """
-    return min(offers(proc, group), default=None)
+    in_groups = (n for n in map(left_in, groups(own, root)) if n is not None)
+    return min((*offers(proc), *in_groups), default=None)
 
 
-def offers(proc: Path, group: Path) -> Iterator[int]:
-    """Every limit that can be found out."""
+def offers(proc: Path) -> Iterator[int]:
+    """What the machine has left."""
     try:
         lines = dict(line.split(":") for line in proc.read_text().splitlines())
         yield sum(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
     except (OSError, ValueError, KeyError):
         if {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
             yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
-        yield int(group.read_text())
+
+
+def groups(own: Path, root: Path) -> Iterator[Path]:
+    """The folders of the groups whose memory this process shares, from its own up: each may have a limit. In
+    a container its own is often seen at the root.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            top = root / "memory" if controllers else root
+            inner = PurePosixPath(path.lstrip("/"))
+            yield from (top / place for place in (inner, *inner.parents) if ".." not in place.parts)
+
+
+def left_in(group: Path) -> int | None:
+    """Bytes that a group may still take, in version 2 or 1 of cgroups, None where it has no limit. What only
+    caches files counts as free, for it is given up.
+    """
+    for limit, used, cached, shared in GROUP_FILES:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # no such group, or "max"
+            most, now = (int((group / name).read_text()) for name in (limit, used))
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            return max(0, most - now + int(stat[cached]) - int(stat[shared]))
+    return None
 
 
 def available(backend: str) -> tuple[int | None, str]:

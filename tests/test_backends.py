@@ -1,6 +1,6 @@
 """Which backend there is, what it is told, and where compiled kernels go."""
 
-import ctypes
+import ctypes.util
 import errno
 import os
 import re
@@ -16,9 +16,10 @@ from check import same
 
 import peref
 from peref import backends
-from peref.backends import find
+from peref.backends import blas, find
 from peref.backends.numba import ahead, host, kept, kernel
 from peref.config import Config
+from peref.environment import environment
 from peref.errors import Misuse
 from peref.model import init
 from peref.recipe import Recipe
@@ -43,13 +44,32 @@ def test_refusals(monkeypatch):
         backends.get("cuba")
     with pytest.raises(Misuse, match="computes in float32, not in float64; use --backend numpy"):
         backends.get("numba", dtype="float64")
-    with pytest.raises(Misuse, match="OPENBLAS_NUM_THREADS"):
-        backends.get("numpy", threads=2)
     for module in (backends, find):
         monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert backends.get().name == "numpy"
     with pytest.raises(Misuse, match="pip install numba"):
         backends.get("numba")
+
+
+def test_threads_of_numpy_are_those_of_its_blas(monkeypatch):
+    """Set by its own call, never more than there are cores; a BLAS without such a call is refused."""
+    before, said = blas.threads(), []
+    if before is None:
+        pytest.skip(reason="NumPy's BLAS is neither OpenBLAS nor MKL here")
+    try:
+        for asked in (1, os.cpu_count(), 10_000):
+            backends.get("numpy", threads=asked, say=said.append)
+            assert blas.threads() == environment(backends.get("numpy"))["threads"] <= os.cpu_count()
+            assert blas.threads() == min(asked, len(os.sched_getaffinity(0)))
+        assert [text for text in said if "10,000 threads were asked for" in text] == said[-1:]
+    finally:
+        blas.set_threads(before)
+    monkeypatch.setattr(
+        blas, "libraries", lambda: iter(["/nowhere/libopenblas.so", ctypes.util.find_library("c")])
+    )
+    assert blas.threads() is None
+    with pytest.raises(Misuse, match="neither OpenBLAS nor MKL and cannot be told"):
+        backends.get("numpy", threads=2)
 
 
 def test_busy_cores_are_left_alone(monkeypatch):

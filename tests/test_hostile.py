@@ -5,6 +5,8 @@ command that reads them; a bit is noticed.
 import contextlib
 import hashlib
 import json
+import os
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from golden_files import cli, two_cases
 
 from peref.errors import Damaged
-from peref.golden.judge.runner import tensors_written
+from peref.golden.judge.process import tensors_written
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import SUMS, Untrue, in_folder, parsed_sums, sha256sums
 from peref.golden.spec.files import DEEPEST, read_tensors, strict_json, tensors
@@ -153,7 +155,7 @@ def test_a_hostile_file_is_refused(name, tmp_path, capsys):
     with pytest.raises(Damaged, match=r"x\.safetensors: "):
         read_tensors(path)
     with pytest.raises(Damaged, match=r"x\.safetensors: "):
-        tensors_written(path.parent, path.name)
+        tensors_written(path, 1 << 30)
     for args in (["diff", path, path], ["diff", path.parent, path]):
         refused(capsys, *args)
     assert everything(tmp_path) == ["in", "in/x.safetensors"]
@@ -266,7 +268,7 @@ def test_a_flipped_bit_anywhere_is_noticed(small):
                     Book(small.folder)
             data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-    assert Book(small.folder).entries.keys() == small.entries.keys()
+    assert Book(small.folder).data == small.data
 
 
 def signed_again(folder):
@@ -411,12 +413,42 @@ def test_a_crafted_folder_is_refused(name, small, capsys):
     assert everything(small.folder.parent) == before
 
 
-def test_a_link_out_of_the_folder_is_refused(small, tmp_path):
-    path = small.folder / "rope" / "index.txt"
-    shutil.move(path, tmp_path / "elsewhere.txt")
-    path.symlink_to(tmp_path / "elsewhere.txt")
-    with pytest.raises(Untrue, match="leads out"):
+LINKS = {
+    "out of the folder": ("rope/index.txt", lambda path, outside: path.symlink_to(path.rename(outside))),
+    "to itself": ("rope/index.txt", lambda path, _: (path.unlink(), path.symlink_to(path.name))),
+    "to nothing": ("rope/more", lambda path, outside: path.symlink_to(outside)),
+    "to the folder it is in": ("rope/more", lambda path, _: path.symlink_to(path.parent)),
+    "an encoding": ("rope", lambda path, outside: path.symlink_to(path.rename(outside))),
+    "an encoding to itself": ("more", lambda path, _: path.symlink_to(path.name)),
+    "the version to itself": ("SPEC_VERSION", lambda path, _: (path.unlink(), path.symlink_to(path.name))),
+    "hard": ("rope/index.txt", lambda path, outside: os.link(path, outside)),
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_golden_files_are_no_links(name, small, capsys, tmp_path):
+    """And have no second name; nor are they found where links go in a circle."""
+    inside, change = LINKS[name]
+    change(small.folder / inside, tmp_path / "elsewhere")
+    with pytest.raises(Untrue, match=f"^{re.escape(str(small.folder / inside))}: "):
         Book(small.folder)
+    refused(capsys, "golden", "verify", small.folder)
+
+
+def test_a_folder_that_is_a_loop_of_links(capsys, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(Untrue, match="loop: cannot look at: Too many levels"):
+        Book(tmp_path / "loop")
+    refused(capsys, "golden", "verify", tmp_path / "loop")
+
+
+def test_our_own_files_may_have_several_names(small, monkeypatch, tmp_path):
+    """For installers link what they install; and a link may lead to the folder."""
+    os.link(small.folder / "rope" / "index.txt", tmp_path / "elsewhere")
+    monkeypatch.setattr("peref.share.folder", lambda name: small.folder)
+    assert Book(small.folder).data == small.data
+    (tmp_path / "link").symlink_to(small.folder)
+    assert Book(tmp_path / "link").data == small.data
 
 
 def test_a_file_more_or_less_is_noticed(small):

@@ -105,19 +105,44 @@ def test_attention_takes_no_less_than_is_counted(monkeypatch):
     assert next(evaluate(retnet, init(retnet), text, 300))
 
 
+def group(folder, limit, used, cached, shared, version):
+    """A cgroup, as Linux shows it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    old = version == 1
+    (folder / f"memory.{'limit_in_bytes' if old else 'max'}").write_text(f"{limit}\n")
+    (folder / f"memory.{'usage_in_bytes' if old else 'current'}").write_text(f"{used}\n")
+    lines = f"total_cache {cached}\ntotal_shmem {shared}\n" if old else f"file {cached}\nshmem {shared}\n"
+    (folder / "memory.stat").write_text(f"anon 7\n{lines}")
+
+
 def test_what_is_free(tmp_path):
-    """What Linux says, but not more than a group of processes may have; without Linux what the machine
-    has.
-    """
-    proc, group, absent = tmp_path / "meminfo", tmp_path / "memory.max", tmp_path / "absent"
-    proc.write_text("MemTotal: 9 kB\nMemAvailable:       7 kB\nSwapFree:  2 kB\n")
-    assert memory.free(proc, absent) == 9 * 1024
-    for limit, free in (("max\n", 9 * 1024), ("5000\n", 5000), ("50000\n", 9 * 1024)):
-        group.write_text(limit)
-        assert memory.free(proc, group) == free
-    proc.write_text("MemTotal: 9 kB\n")
-    assert memory.free(proc, absent) == memory.free(absent, absent)
-    assert memory.free(absent, group) == 50000
+    """What Linux says; without Linux what the machine has."""
+    proc, absent = tmp_path / "meminfo", tmp_path / "absent"
+    proc.write_text("MemTotal: 100 kB\nMemAvailable: 7 kB\nSwapFree: 2 kB\n")
+    assert memory.free(proc, absent, absent) == 9 * 1024
+    proc.write_text("nothing\n")
+    assert memory.free(proc, absent, absent) == memory.free(absent, absent, absent)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_a_group_has_already_is_not_free(tmp_path, version):
+    """But for what only caches files; the group above counts too, one without a limit does not."""
+    proc, own, root = tmp_path / "meminfo", tmp_path / "cgroup", tmp_path / "groups"
+    proc.write_text("MemAvailable: 100000 kB\nSwapFree: 0 kB\n")
+    own.write_text("5:cpu:/a/b\n4:memory:/a/b\n" if version == 1 else "0::/a/b\n")
+    top, free = root / "memory" if version == 1 else root, lambda: memory.free(proc, own, root)
+    assert free() == 100_000 * 1024
+    group(top / "a/b", 5000, 3000, 600, 100, version)
+    assert free() == 5000 - 3000 + 500
+    group(top / "a/b", 5000, 6000, 0, 0, version)
+    assert free() == 0
+    group(top / "a/b", "max", 3000, 0, 0, version)
+    group(top / "a", 4000, 3900, 0, 0, version)
+    assert free() == 100
+    own.write_text(own.read_text().replace("/a/b", "/../../elsewhere"))
+    assert free() == 100_000 * 1024
+    group(top, 8000, 1000, 0, 0, version)  # of a container, which sees its own at the root
+    assert free() == 7000
 
 
 def test_a_training_is_refused_by_what_it_needs(monkeypatch):

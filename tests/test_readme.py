@@ -28,7 +28,7 @@ import peref
 from peref import cli, compare, data, errors, model, modules, porting
 from peref.cli import text
 from peref.cli.app import group
-from peref.cli.signals import Interrupted, Signals
+from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
 from peref.encodings import HOOKS, get, names
 from peref.recipe import Recipe
@@ -445,7 +445,7 @@ def test_exit_codes_are_those_of_the_errors():
         peref.__path__, "peref."
     ):  # every error of the package, whatever ran before this test
         import_module(found.name)
-    of_signals = {n: cli.explain(Interrupted(n))[::2] for n in (signal.SIGINT, signal.SIGTERM)}
+    of_signals = {n: cli.explain(Interrupted(n))[::2] for n in SIGNAL_WORDS}
     others = {cli.explain(error)[2] for error in (RuntimeError("bug"), BrokenPipeError())}
     codes = {0, *kinds().values(), *(code for _, code in of_signals.values()), *others}
     said = {int(code): meaning for code, meaning in rows("| code | meaning |")}

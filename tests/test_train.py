@@ -12,7 +12,7 @@ import pytest
 from check import apart, each_array, frozen, same, same_numbers
 
 from peref import backends, runs, share, store
-from peref.backends import Backend
+from peref.backends import Backend, blas
 from peref.config import Config
 from peref.data import batch, last_tenth
 from peref.encodings import names
@@ -601,8 +601,8 @@ def test_another_machine_is_mentioned(tmp_path, monkeypatch):
         said[0]
         == "this run began elsewhere: backend numpy -> other; it goes on, but perhaps not to the same bits"
     )
-    threads = share.blas_threads()
-    monkeypatch.setattr(share, "blas_threads", lambda: 77)
+    threads = blas.threads() or share.blas_threads()
+    monkeypatch.setattr("peref.environment.blas.threads", lambda: 77)
     monkeypatch.setattr(share, "code", lambda: "0123456789abcdef")
     began = run.record["environment"]["code"]
     assert finish(run, say=said.append)[-1]["event"] == "done"

@@ -116,6 +116,11 @@ def left_of(waiting: Sequence[str], say: Callable[[str], None]) -> Callable[[str
     return done
 
 
+def say_fewer(asked: int, used: int, say: Callable[[str], None]) -> None:
+    if used != asked:
+        say(f"{counted(asked, 'thread was', 'threads were')} asked for, this machine offers {used}")
+
+
 def get(
     name: str = "auto",
     *,
@@ -132,31 +137,37 @@ def get(
     cuda:tf32 cuts the factors of products to the 11 bits of TF32. cuda:bf16 trains with a copy of the weights
     in bfloat16, while weights, moments and sums stay float32.
 
-    threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention
+    threads: how many numba computes with, all cores that are idle now unless said; with numpy those of its
+    BLAS, which is left alone unless said. every_tile: attention
     leaves out no tile, whatever its weights, so that bits can be compared over lengths; the plain ops never
     do. record: whether cuda records a
     training step as one CUDA graph; without it every kernel is launched by hand, to the same bits. `say` is
     told what takes long or is not as asked.
 
     Raises Misuse for an unknown name, for numba where it is not installed, for cupy and cuda where CuPy, a
-    driver, a GPU, memory or a library of CUDA's is missing, and for threads of a backend that has none.
+    driver, a GPU, memory or a library of CUDA's is missing, and for threads where none can be set.
 
-    What this does to the whole process. numba: glibc's malloc keeps up to a gigabyte of what is freed, and
-    numba's number of threads is set for the calling thread, and `say` is told of kernels that are compiled
-    later; numba's optimisation level is another while a kernel is compiled, and the number of threads while
-    tracemalloc traces. cuda: the garbage collector rests while a training step runs; cupy.asarray, cupy.array
-    and CuPy's allocator of pinned memory are others while one is recorded. All but the first three are put
-    back.
+    What this does to the whole process. numpy: its BLAS keeps the threads that were asked for. numba: glibc's
+    malloc keeps up to a gigabyte of what is freed, numba's number of threads is set for the calling thread,
+    and `say` is told of kernels that are compiled later; numba's optimisation level is another while a kernel
+    is compiled, and the number of threads while tracemalloc traces. cuda: the garbage collector rests while a
+    training step runs; cupy.asarray, cupy.array and CuPy's allocator of pinned memory are others while one is
+    recorded. All but the first four are put back.
     """
     if name not in ("auto", *KNOWN):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")
     name = resolved(name, dtype)
     if name == "numpy":
         if threads is not None:
-            raise Misuse(
-                "the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before "
-                "starting, or use --backend numba"
-            )
+            from peref.backends import blas
+
+            if (used := blas.set_threads(threads)) is None:
+                raise Misuse(
+                    "the BLAS that NumPy has here is neither OpenBLAS nor MKL and cannot be told how many "
+                    "threads to use; leave --threads out and set its own variable before starting, or use "
+                    "--backend numba"
+                )
+            say_fewer(threads, used, say)
         return Backend()
     if name.startswith(GPU) and threads is not None:
         raise Misuse(f"the {name} backend computes on the GPU and has no threads; leave --threads out")
@@ -181,8 +192,8 @@ def get(
     host.keep_memory()
     idle = host.idle_cores() if threads != 1 else 1
     used = host.use_threads(idle if threads is None else threads)
-    if threads is not None and used != threads:
-        say(f"{counted(threads, 'thread was', 'threads were')} asked for, this machine offers {used}")
+    if threads is not None:
+        say_fewer(threads, used, say)
     if threads is not None and used > idle:
         asked, free = counted(used, "thread was", "threads were"), counted(idle, "core is", "cores are")
         say(f"{asked} asked for, {free} idle now; --threads {idle} may be faster, and changes no bit")

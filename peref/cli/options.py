@@ -221,7 +221,9 @@ computing = all_of(
         f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
         **{"default": "auto"},
     ),
-    size_option("--threads", "Threads of the numba backend.  [default: all idle cores]"),
+    size_option(
+        "--threads", "Threads of numba, or of NumPy's BLAS.  [default: all idle cores; what the BLAS takes]"
+    ),
     flag("--every-tile", "Compute every tile of attention, even one whose weights all round to zero."),
 )
 

@@ -140,6 +140,25 @@ def lent_folder() -> Iterator[Path]:
         yield inner
 
 
+def tensors_written(path: Path, most: int) -> dict[str, Tensor]:
+    """The tensors of a file that another process wrote. Raises RunnerBroken for anything but a plain file of
+    at most so many bytes, and Damaged for what is in it.
+    """
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        about = path.lstat()
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+            raise RunnerBroken(f"{path.name} is no plain file of its own in the run's folder")
+        with open(os.open(path, os.O_RDONLY | careful), "rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise RunnerBroken(f"it said ok, and wrote no {path.name}") from error
+    if len(data) > most:
+        said = f"{path.name} has {about.st_size:,} bytes; at most {most:,} are read of what was asked for"
+        raise RunnerBroken(said)
+    return tensors(data, path.name)
+
+
 class Respondent(ABC):
     """A program that answers one case after the other, started anew for the next one where it ended."""
 
@@ -183,21 +202,9 @@ class Respondent(ABC):
             raise RunnerBroken(f"its folder {self.folder} is another than it was given")
 
     def written(self, name: str, most: int) -> dict[str, Tensor]:
-        """The tensors of a file that the program wrote. Raises RunnerBroken for anything but a plain file in
-        the folder, of at most so many bytes, and Damaged for what is in it.
-        """
+        """The tensors of a file that the program wrote."""
         self.check_place()
-        path, careful = self.folder / name, getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        try:
-            if not (stat.S_ISREG(path.lstat().st_mode) and path.lstat().st_nlink == 1):
-                raise RunnerBroken(f"{name} is no plain file of its own in the run's folder")
-            with open(os.open(path, os.O_RDONLY | careful), "rb") as file:
-                size, data = os.fstat(file.fileno()).st_size, file.read(most + 1)
-        except OSError as error:
-            raise RunnerBroken(f"it said ok, and wrote no {name}") from error
-        if len(data) > most:
-            raise RunnerBroken(f"{name} has {size:,} bytes; at most {most:,} are read of what was asked for")
-        return tensors(data, name)
+        return tensors_written(self.folder / name, most)
 
     def exchange(
         self,

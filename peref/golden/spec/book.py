@@ -12,10 +12,10 @@ from typing import Any
 from peref import share
 from peref.errors import PerefError
 from peref.golden import SPEC_VERSION
-from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, Untrue, archived, in_folder
+from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, Untrue, checked
 from peref.golden.spec.entries import Entry, Vectors, well_formed
 from peref.golden.spec.files import index_of, strict_json, tensors
-from peref.store import is_file, read_bytes
+from peref.store import read_bytes
 
 
 class Book:
@@ -27,7 +27,7 @@ class Book:
 
     def __init__(self, folder: Path):
         self.folder, self.more = folder, None  # type: Path, Book | None
-        self.data = archived(folder) if is_file(folder) else in_folder(folder)
+        self.data = checked(folder)
         self.version = self.data[VERSION].decode(errors="replace").strip()
         major = SPEC_VERSION.partition(".")[0]
         if not re.fullmatch(rf"{major}\.\d{{1,4}}\.\d{{1,4}}", self.version):

@@ -16,13 +16,16 @@ what `pack` does not write.
 Not here: what the files say (entries, book).
 """
 
+import contextlib
 import hashlib
 import io
 import re
+import stat
 import tarfile
 from itertools import groupby
 from pathlib import Path
 
+from peref import share
 from peref.errors import Damaged, PerefError
 from peref.store import is_file, read_bytes, write_bytes
 
@@ -50,6 +53,16 @@ def versioned(folder: Path) -> Path | None:
     return next((place / VERSION for place in places if is_file(place / VERSION)), None)
 
 
+def checked(folder: Path) -> dict[str, bytes]:
+    """Path -> bytes of the golden files in a folder or an archive; every digest checked. Raises Untrue."""
+    try:
+        return archived(folder) if is_file(folder) else in_folder(folder)
+    except Untrue:
+        raise
+    except PerefError as error:  # a loop of links, a folder that may not be read
+        raise Untrue(str(error)) from error
+
+
 def in_folder(folder: Path) -> dict[str, bytes]:
     """Path -> bytes of the golden files in a folder, of the core where it also has a full set; every
     digest checked. Raises Untrue.
@@ -61,23 +74,38 @@ def in_folder(folder: Path) -> dict[str, bytes]:
     found = {VERSION: read_bytes(version)}
     inside = sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL))
     for one in inside:
+        for path in (one, *one.rglob("*")):
+            check_plain(path)
         if not is_file(one / SUMS):
             raise Untrue(f"{one}: no golden files of an encoding ({SUMS} is missing); restore the folder")
         there = {p.relative_to(place).as_posix(): p for p in one.rglob("*") if not p.is_dir()}
-        if leading := [p for p in there.values() if not p.resolve().is_relative_to(place.resolve())]:
-            raise Untrue(f"{leading[0]}: leads out of the folder")
         found |= of_encoding(one.name, {path: read_bytes(p) for path, p in there.items()}, place)
     if not inside:
         raise Untrue(f"{folder}: no golden files here; restore the folder")
     return found
 
 
+def check_plain(path: Path) -> None:
+    """Raises Untrue for a link, and for a file that has other names too: in a folder of somebody's both may
+    lead anywhere. The golden files that come with peref may have several names: installers link them.
+    """
+    about = path.lstat()
+    if stat.S_ISLNK(about.st_mode):
+        raise Untrue(f"{path}: a link; golden files lie in folders of their own: cp -rL copies them so")
+    if stat.S_ISREG(about.st_mode) and about.st_nlink > 1 and not comes_with_peref(path):
+        names = f"a file with {about.st_nlink} names (hard links)"
+        raise Untrue(f"{path}: {names}; golden files have one each: cp -r --no-preserve=links copies them so")
+
+
+def comes_with_peref(path: Path) -> bool:
+    with contextlib.suppress(PerefError):
+        return path.resolve().is_relative_to(share.folder("golden").resolve())
+    return False
+
+
 def archived(path: Path) -> dict[str, bytes]:
-    """The same of an archive (golden archive). Raises Untrue."""
-    try:
-        members = unpacked(path)
-    except PerefError as error:
-        raise Untrue(str(error)) from error
+    """The same of an archive (golden archive)."""
+    members = unpacked(path)
     held(members, path)
     inside = {re.sub(rf"^({CORE}|{FULL})/", "", name): data for name, data in members.items() if "/" in name}
     found = {VERSION: members.get(VERSION, b"")}
