@@ -40,7 +40,7 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for item in given:
         key, equals, text = item.partition("=")
-        if not equals:
+        if not equals or not key.rpartition(".")[2]:
             raise Misuse(f"--set {item}: expected NAME=VALUE, or INDEX.NAME=VALUE for one member of a cycle")
         first, dot, option = key.partition(".")
         if dot and first.isdecimal():

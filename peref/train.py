@@ -49,7 +49,9 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
     if end < cfg.L:
         what = f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}"
         raise Misuse(f"{what}; ask for at most {end}")
-    if isinstance(corpus, Corpus):
+    if isinstance(corpus, Corpus) and isinstance(cfg, Config):
+        if cfg.V < VOCABULARY:
+            raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
         check_length(corpus, cfg.L)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):

@@ -54,6 +54,20 @@ def test_a_task_is_trained_evaluated_and_answered(cli):
     assert f"{right} of 10 exactly right" in cli("generate", found["run"], "--backend", "numpy")[1]
 
 
+def test_settings_of_the_encoder_are_the_encoders(cli):
+    """And what is to be run next names the run where it is not among the usual ones."""
+    code, out, err = cli(
+        "train", *REVERSE, "--set", "encoder.base=500", "--set", "3.window=4", "--runs", "mine"
+    )
+    assert code == 2
+    assert "0 to 0" in err
+    code, out, err = cli("train", *REVERSE, "--set", "encoder.base=500", "--runs", "mine")
+    assert code == 0, err
+    record = json.loads(next(Path("mine").glob("*/run.json")).read_text())
+    assert "500" in json.dumps(record["config"]["encoder"]["pe"])
+    assert "eval mine/" in out
+
+
 def test_an_encoder_fills_in_masks(cli):
     """And says what its bits are of; it does not generate."""
     code, out, err = cli("train", *SMALL, "--no-causal", "--pe", "rope", "--len", 8, "--data", "text.txt")

@@ -714,6 +714,8 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),
         ("rope", "base", r"--set base: expected NAME=VALUE, or INDEX.NAME=VALUE"),
+        ("rope", "=4", r"--set =4: expected NAME=VALUE"),
+        ("rope", "0.=4", r"--set 0.=4: expected NAME=VALUE"),
         ("rope,t5", "2.base=2", r"--set 2.base=2: the cycle rope,t5 has members 0 to 1"),
         ("alibbi", "", r"unknown encoding 'alibbi'; did you mean 'alibi'\?"),
         ("alibi,", "", r"unknown encoding ''; see: "),

@@ -98,18 +98,17 @@ def command(given: SimpleNamespace) -> None:
     masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the bytes are asked"
     say("protocol", f"{rule}{masked}")
     say("backend", text.chosen(be.name, given.backend))
-    rows = []
+    rows, byte = [], "byte" if cfg.causal else "masked byte"
     whole = len(grid) * (part.size - 1)
     with np.errstate(all="ignore"), Progress(whole, "bytes", scaled=True, plain=given.as_json) as bar:
         for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
             rows.append(row)
-            bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/byte")
+            bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
     trained_on = record["data"]["sha256"]
     result = text.finite(
         stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=trained_on, be=be)
     )
     store.write_text(path, store.canonical(result) + "\n")
-    byte = "byte" if cfg.causal else "masked byte"
     lengthwise, placewise = by_length(result["rows"], trained.L, byte), by_place(result["by_position"], byte)
     said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
     said.append(text.labelled("stored", str(path)))

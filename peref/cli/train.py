@@ -367,9 +367,10 @@ def sizes_of(cfg: Config) -> str:
 def next_command(work: Work, given: SimpleNamespace) -> str:
     """The evaluation that suits the run that has just ended."""
     run, trained = work.run, work.run.record["config"]["L"]
-    if isinstance(work.corpus, Exercise):
-        return text.command("eval", "--task", work.corpus.name, "--len", str(2 * work.corpus.longest))
-    length = reach(Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"]).dtype)
     where = [] if given.resume is None and given.runs is None else [run.folder]
+    if isinstance(work.corpus, Exercise):
+        which: list[Any] = where or ["--task", work.corpus.name]
+        return text.command("eval", *which, "--len", str(2 * work.corpus.longest))
+    length = reach(Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"]).dtype)
     length = length if length < work.corpus.valid.size else trained
     return text.command("eval", *where, "--len", str(length), *files_of(run))
