@@ -385,7 +385,7 @@ def test_a_wrong_derivative_beside_right_cases(book, encoding):
             odd = Tensor("F32", x * np.cos(np.arange(1, x.size + 1)).reshape(x.shape).astype(np.float32))
             bad = Answer(entry, got | {name: odd})
             assert bad.wrong == [name]
-            for family in (*ranking.FIRST, *ranking.LAST):
+            for family in (*ranking.FIRST, *ranking.LAST, *ranking.FORMULAS):
                 some = [one for one in ranking.guesses_of(family, bad) if isinstance(one, Guess)]
                 for one in some[:: max(1, len(some) // 4)]:
                     for other in (Answer(*pair) for pair in right):

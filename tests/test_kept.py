@@ -9,12 +9,12 @@ import shutil
 import stat
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import peref
+from benchmarks.faults import kernel_cache, tried
 from peref import backends
 from peref.backends.numba import kept, kernel
 
@@ -23,23 +23,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is th
 PACKAGE = Path(peref.__file__).parent
 
 
-@pytest.fixture(scope="module")
-def campaign():
-    sys.path.insert(0, str(PACKAGE.parent))
-    try:
-        return import_module("benchmarks.faults.kernel_cache")
-    finally:
-        sys.path.pop(0)
-
-
-@pytest.fixture(scope="module")
-def made(campaign, tmp_path_factory):
-    """A cache with two kernels, and the numbers that they compute."""
-    folder = tmp_path_factory.mktemp("made")
-    return folder, json.loads(campaign.used(folder).stdout)[0]
-
-
-def test_every_flipped_bit_is_noticed(campaign, made, tmp_path):
+def test_every_flipped_bit_is_noticed(tmp_path):
     """Of 200 places, the ends and the digest's own among them."""
     path = tmp_path / "a.kept"
     payload = random.Random(0).randbytes(2_000)
@@ -47,32 +31,32 @@ def test_every_flipped_bit_is_noticed(campaign, made, tmp_path):
     assert kept.payload_of(path) == payload
     places = [0, 8 * kept.DIGEST - 1, 8 * kept.DIGEST, 8 * path.stat().st_size - 1]
     for bit in [*places, *random.Random(1).sample(range(16_000), 196)]:
-        campaign.flipped(path, [bit])
+        kernel_cache.flipped(path, [bit])
         assert kept.payload_of(path) is None, bit
-        campaign.flipped(path, [bit])
+        kernel_cache.flipped(path, [bit])
     assert kept.payload_of(path) == payload
 
 
 @linux
-def test_what_is_damaged_is_compiled_anew(campaign, made):
-    """One case of each kind in benchmarks/faults/kernel_cache.py, and one that is believed."""
-    drawn = [case for case in campaign.cases(random.Random(2), 10) if case[1] == campaign.KERNELS[0]]
-    of_each = {what: (kernel, damage) for what, kernel, damage in drawn}
-    assert len(of_each) == 2 + len(campaign.DAMAGES)
-    for what in ("1 of its bits flipped", "emptied", "anothers"):
-        assert campaign.fault(*made, *of_each[what]) == "", what
-    assert campaign.fault(*made, *of_each["emptied"], believing=True).startswith("exit code")
+def test_what_is_damaged_is_compiled_anew():
+    """One case of each kind of the campaign that a process meets in its own way, and one that is believed."""
+    of_each = {case.what: case for case in kernel_cache.cases(random.Random(2), 10)}
+    assert len(of_each) == 2 + len(kernel_cache.DAMAGES)
+    for what in ("1 flipped", "emptied", "anothers"):
+        assert tried(kernel_cache.fault, of_each[what]) == ""
+    (mutant,) = kernel_cache.MUTANTS.values()
+    assert tried(kernel_cache.fault, of_each["emptied"], mutant).startswith("exit code")
 
 
 @linux
-def test_another_clone_compiles_nothing(campaign, made, tmp_path):
+def test_another_clone_compiles_nothing(tmp_path):
     """Other paths, other times: the same code, so the same kernels, and nothing is said."""
-    clone = tmp_path / "clone" / "peref"
+    clone, (folder, wanted) = tmp_path / "clone" / "peref", kernel_cache.made()
     shutil.copytree(
         PACKAGE, clone, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile
     )
-    again = json.loads(campaign.used(made[0], root=clone.parent).stdout)
-    assert again == [made[1], dict.fromkeys(campaign.KERNELS, 1), []]
+    again = json.loads(kernel_cache.used(folder, root=clone.parent).stdout)
+    assert again == [wanted, dict.fromkeys(kernel_cache.KERNELS, 1), []]
 
 
 ONE = """
@@ -188,10 +172,12 @@ def test_without_a_home_nothing_is_kept(monkeypatch, home):
 
 
 @linux
-def test_a_folder_of_numbas_own_changes_nothing(campaign, made, monkeypatch, tmp_path):
+def test_a_folder_of_numbas_own_changes_nothing(monkeypatch, tmp_path):
     """NUMBA_CACHE_DIR is for others: our kernels are where they are."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert json.loads(campaign.used(made[0]).stdout)[1:] == [dict.fromkeys(campaign.KERNELS, 1), []]
+    folder, wanted = kernel_cache.made()
+    found = json.loads(kernel_cache.used(folder).stdout)
+    assert found == [wanted, dict.fromkeys(kernel_cache.KERNELS, 1), []]
     assert [*tmp_path.iterdir()] == []
 
 

@@ -6,6 +6,7 @@ was lost, believed or written elsewhere.
     python -m benchmarks.faults.linked       links, FIFOs and folders in place of the files of a run
     python -m benchmarks.faults.metrics      damaged metrics.jsonl
     python -m benchmarks.faults.sealed       run.json and checkpoints with a right seal and strange contents
+    python -m benchmarks.faults.kernel_cache damaged files of compiled kernels
 
 A campaign is a list of cases that follow from a seed, and `fault(case, folder)`, which is "" or words about
 what went wrong. MUTANTS are guards taken away, by the name of what is replaced: a campaign that finds
@@ -71,8 +72,11 @@ def started(folder: Path, *args: str, mutant: Mutant = SOUND, **how: Any) -> sub
 
 
 def said(*args: Any) -> tuple[int, str]:
-    """Exit code and stderr of a command line, in this process."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+    """Exit code and stderr of a command line, in this process; encodings of people's own that were loaded in
+    it before have no part in it, and an internal error is not laid at their door.
+    """
+    nobody = mock.patch("peref.modules.everyone", dict)
+    with nobody, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
         code = run_command([str(arg) for arg in args], Signals())
     return code, err.getvalue()
 

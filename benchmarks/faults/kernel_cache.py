@@ -1,15 +1,11 @@
 """Damaged files of compiled kernels: does a process that needs one notice, say so, compute the same numbers
 and leave a sound file behind?
 
-    python -m benchmarks.faults.kernel_cache
-
 Flipped bits, one or three, at random places of the file of a kernel in use; a file that is empty, as a power
 cut leaves it, cut short, another kernel's, a link, a pipe. Each is met by a process of its own, for a damaged
-kernel may end it by a signal. Exit code 0 when all are noticed, and one is
-believed where no digest is checked.
+kernel may end it by a signal.
 """
 
-import argparse
 import json
 import os
 import random
@@ -17,19 +13,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.faults import ROOT, SOUND, Mutant, conduct
+
 KERNELS = ("embedding.take", "norms.rms_norm")  # which take least to compile, of those that every model uses
+MUTANTS: dict[str, Mutant] = {
+    "no digest is checked": (
+        "peref.backends.numba.kept.payload_of",
+        "lambda path: path.read_bytes()[32:]",
+    ),
+}
 USES = """
 import hashlib, json, sys
 import numpy as np
+from benchmarks.faults import without
 from peref import backends
-from peref.backends.numba import ahead, kept, kernel
-if sys.argv[1:]:
-    kept.payload_of = lambda path: path.read_bytes()[kept.DIGEST:]
+from peref.backends.numba import ahead, kernel
+away = without(json.loads(sys.argv[1]))
+away.__enter__()
 ahead.OFTEN, said = ("embedding.take", "norms.rms_norm"), []
 be = backends.get("numba", threads=1, say=said.append)
 x = np.arange(12_000, dtype=np.float32).reshape(1000, 12)
@@ -39,18 +44,25 @@ print(json.dumps([hashlib.sha256(y.tobytes()).hexdigest(), hits, said]))
 """
 
 
-def used(cache: Path, believing: bool = False, root: Path = ROOT) -> subprocess.CompletedProcess:
-    """A process that needs the kernels, with this folder for its cache; `believing`: no digest is checked."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(root)}
+def used(place: Path, mutant: Mutant = SOUND, root: Path = ROOT) -> subprocess.CompletedProcess:
+    """A process that needs the kernels, with this folder for its cache, and peref from `root`."""
+    path = os.pathsep.join([str(root), str(ROOT)])
     return subprocess.run(
-        [sys.executable, "-c", USES, *["believe"] * believing],
-        env=environment,
-        cwd=cache,
+        [sys.executable, "-c", USES, json.dumps(mutant)],
+        env={**os.environ, "XDG_CACHE_HOME": str(place), "PYTHONPATH": path},
+        cwd=place,
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
+
+
+@cache
+def made() -> tuple[Path, str]:
+    """A cache with both kernels, to be copied, and the digest of what they compute."""
+    folder = Path(tempfile.mkdtemp(prefix="peref-faults-"))
+    return folder, json.loads(used(folder).stdout)[0]
 
 
 def flipped(path: Path, bits: list[int]) -> None:
@@ -82,65 +94,51 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-DAMAGES = {change.__name__: change for change in (emptied, cut, anothers, link, pipe)}
+DAMAGES = (emptied, cut, anothers, link, pipe)
 
 
-def cases(moments: random.Random, flips: int) -> Iterator[tuple[str, str, Callable[[Path], None]]]:
-    """What is done, to which kernel, and how: `flips` of one bit, a tenth as many of three, others once."""
-    for count, bits in ((flips, 1), (flips // 10, 3)):
-        for n in range(count):
-            places = [moments.randrange(1 << 40) for _ in range(bits)]
-            yield f"{bits} of its bits flipped", KERNELS[n % len(KERNELS)], partial(flipped, bits=places)
-    for name, change in DAMAGES.items():
-        yield name, KERNELS[0], change
+class Case(NamedTuple):
+    """What is done to the file of a kernel."""
+
+    kernel: str
+    what: str
+    damage: Callable[[Path], None]
+
+    def __str__(self) -> str:
+        return f"{self.kernel}, {self.what}"
 
 
-def fault(
-    made: Path, wanted: str, kernel: str, damage: Callable[[Path], None], believing: bool = False
-) -> str:
-    """What goes wrong with a copy of the cache `made` in which the file of a kernel is damaged, "" where
-    nothing does; `wanted` is the digest of what a sound one computes.
-    """
-    with tempfile.TemporaryDirectory(prefix="peref-faults-") as folder:
-        cache = shutil.copytree(made, Path(folder, "cache"))
-        (path,) = cache.rglob(f"{kernel}.kept")
-        damage(path)
-        done = used(cache, believing)
-        if done.returncode:
-            return f"exit code {done.returncode}: {done.stderr.strip()[-200:]}"
-        got, hits, said = json.loads(done.stdout)
-        if got != wanted:
-            return "wrong numbers"
-        if not any("damaged" in text and kernel in text for text in said):
-            return "not noticed"
-        if hits != {name: int(name != kernel) for name in KERNELS}:
-            return f"taken from the cache: {hits}"
-        again = json.loads(used(cache).stdout)
-        return "" if again[2] == [] else f"the next process says: {again[2]}"
+def cases(moments: random.Random, count: int) -> list[Case]:
+    """So many flips of one bit, a tenth as many of three, every other damage once."""
+    found = []
+    for flips, bits in ((count, 1), (count // 10, 3)):
+        for n in range(flips):
+            damage = partial(flipped, bits=[moments.randrange(1 << 40) for _ in range(bits)])
+            found.append(Case(KERNELS[n % len(KERNELS)], f"{bits} flipped", damage))
+    return found + [Case(KERNELS[0], change.__name__, change) for change in DAMAGES]
 
 
-def main() -> int:
-    """The campaign; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description="damage the files of compiled kernels, and compute with them"
-    )
-    parser.add_argument("--flips", type=int, default=85, help="of one bit each")
-    parser.add_argument("--seed", type=int, default=0, help="of the places")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="peref-faults-") as folder:
-        made = Path(folder)
-        wanted = json.loads(used(made).stdout)[0]
-        drawn = [*cases(random.Random(asked.seed), asked.flips)]
-        found = 0
-        for what, kernel, damage in drawn:
-            if words := fault(made, wanted, kernel, damage):
-                found += 1
-                print(f"FAULT  {kernel}, {what}: {words}", flush=True)
-        print(f"{len(drawn) - found} of {len(drawn)} damaged files noticed, seed {asked.seed}")
-        believed = fault(made, wanted, *drawn[0][1:], believing=True)
-        print(f"with the digest not checked: {believed or 'NOTHING AMISS'}")
-    return 1 if found or not believed else 0
+def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
+    """What goes wrong with a copy of a cache in which the file of a kernel is damaged."""
+    (sound, wanted), place = made(), folder / "cache"
+    shutil.copytree(sound, place)
+    (path,) = place.rglob(f"{case.kernel}.kept")
+    case.damage(path)
+    done = used(place, mutant)
+    if done.returncode:
+        return f"exit code {done.returncode}: {done.stderr.strip()[-200:]}"
+    got, hits, said = json.loads(done.stdout)
+    if got != wanted:
+        return "wrong numbers"
+    if not any("damaged" in text and case.kernel in text for text in said):
+        return "not noticed"
+    if hits != {name: int(name != case.kernel) for name in KERNELS}:
+        return f"taken from the cache: {hits}"
+    again = json.loads(used(place).stdout)
+    return "" if again[2] == [] else f"the next process says: {again[2]}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        conduct("damage the files of compiled kernels, and compute with them", cases, fault, MUTANTS, 85)
+    )

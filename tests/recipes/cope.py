@@ -116,7 +116,6 @@ MEANS = {
         "counted": "cope.count",
         "counted.t": "cope.interpolation",
     },
-    "terms": {"missing": "cope.count", "scaled": "cope.scale", "shifted": "cope.count"},
 }
 
 TOGETHER = [{"npos": 3}]

@@ -100,7 +100,6 @@ MEANS = {
         "hidden": "dape.network",
         "hidden.b": "dape.bias",
     },
-    "terms": {"missing": "dape.network", "scaled": "dape.network", "shifted": "dape.bias"},
 }
 
 REFUSED = [

@@ -142,7 +142,6 @@ MEANS = {
         "share.under": "fire.normaliser",
         "share.least": "fire.normaliser",
     },
-    "terms": {"missing": "fire.formula", "scaled": "fire.formula", "shifted": "fire.formula"},
 }
 
 REFUSED = [

@@ -65,7 +65,6 @@ MEANS = {
         "log_sigmoid": "forgetting.gate",
         "features": "forgetting.gate",
     },
-    "terms": {"missing": "forgetting.gate", "scaled": "forgetting.gate", "shifted": "forgetting.range"},
 }
 
 REFUSED = [

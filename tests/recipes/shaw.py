@@ -97,7 +97,6 @@ TRAPS = {
 MEANS = {
     "options": {"max_distance": "shaw.clip"},
     "parameters": {"key": "shaw.key", "value": "shaw.value"},
-    "terms": {"missing": "shaw.key", "scaled": "shaw.key", "shifted": "shaw.rows"},
     "functions": {
         "attend.d": "shaw.rows",
         "attend.max_distance": "shaw.clip",

@@ -98,7 +98,6 @@ TRAPS = {
 
 MEANS = {
     "parameters": {"u": "xl.terms", "w": "xl.terms", "r.weight": "xl.distance"},
-    "terms": {"missing": "xl.terms", "scaled": "xl.scale", "shifted": "xl.distance"},
     "functions": {
         "sinusoids": "xl.distance",
         "asked": "xl.terms",

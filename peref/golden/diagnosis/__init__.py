@@ -12,7 +12,6 @@ options      rows of options; numbers that are fitted
 frequencies  rows of ladders, ramps and sections
 functions    rows of parameters, whole functions and recurrences
 formulas     a function with one of its steps another
-terms        rows of what is added to the logits by content
 gradients    guesses at derivatives: factors, parts of sums, other heads, rotations
 backward     the backward pass with one of its steps another
 traces       rows of decoding through a cache

@@ -143,6 +143,13 @@ def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
         whose = f"the derivative of {name}{f' (call {number + 1})' if tape.count[name] > 1 else ''}"
         for flag, words, change, sure in steps_back(name, given, same):
             yield guess(flag, f"{whose} {words}", at_step(step, change), sure)
+
+
+@family(what=DERIVATIVES)
+def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
+    """The derivative of an op is another formula."""
+    tape = Altered()
+    expected(case, answer.a, None, None, tape)
     for name, op in tape.ops.items():
         for one in variants(op.backward):
             words = f"the derivative of {name} is another: {one.words}"
@@ -158,10 +165,6 @@ def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, s
         changed = lambda change, k=k: after_it(one_of(k, change))
         for flag, words, times in (("sum", "hands nothing back", 0), ("sign", "has the other sign", -1)):
             yield known or f"grad.{flag}", f"{words}{which}", changed(partial(np.multiply, times)), 0.95
-        for axis in (-1, -2):
-            for words, by in (("late", 1), ("early", -1)):
-                roll = changed(partial(np.roll, shift=by, axis=axis))
-                yield "grad.time", f"comes a token {words}{which}", roll, 0.94
     for axis in (-1, -2, 1):
         yield "grad.time", "runs through time the other way", other_way(axis), 0.95
     if same:

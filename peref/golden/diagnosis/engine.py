@@ -7,7 +7,7 @@ otherwise, and the reference computes the case so.
     table, sized, distance   a bias (sized: with the case), and the distances that it is asked for
     rows                     what is added to the embedding
     layer, recurrence        functions that a layer is given; what goes into its recurrences
-    terms, scale             what is added to the logits by content; the softmax scale
+    scale                    the softmax scale
     parts                    functions of the encoding's file, as it declares them
     outputs                  what came of all that
 
@@ -44,7 +44,6 @@ WRAPS: dict[str, tuple[str, Callable]] = {  # change -> the hook, and the hook w
     "rows": ("embed", lambda f, case, embed, *given: changed(f)(embed(*given))),
     "layer": ("mix", lambda f, case, mix, be, *given: mix(replace(be, **f(be)), *given)),
     "recurrence": ("mix", lambda f, case, mix, be, *given: mix(recurring(be, f), *given)),
-    "terms": ("score", lambda f, case, score, *given: f(*score(*given))),
 }
 
 TRACES, DERIVATIVES, EITHER = ("traces",), ("derivatives",), ("outputs", "derivatives")

@@ -292,10 +292,10 @@ class Variant:
 def harm_of(node: Any, new: Any) -> str:
     """The end of a flag of derivatives: a sign, a part of a sum, another time, else a factor."""
     match node, new:
+        case (ast.BinOp(op=ast.Add() | ast.Sub(), left=a, right=b), _) if new in (a, b):
+            return "sum"
         case (ast.UnaryOp(), _) | (ast.BinOp(op=ast.Add() | ast.Sub()), ast.BinOp(op=ast.Add() | ast.Sub())):
             return "sign"
-        case (ast.BinOp(op=ast.Add() | ast.Sub()), _):
-            return "sum"
         case (ast.Subscript(), _) | (ast.Call(func=ast.Attribute(attr="cumsum")), _):
             return "time"
     return "factor"
@@ -324,7 +324,7 @@ def one_step(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
     """One expression is another."""
     known = {one.arg for one in (*tree.args.args, *tree.args.kwonlyargs)}
     known |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    known -= NO_NUMBERS
+    known = set() if f.__name__.endswith("_backward") else known - NO_NUMBERS
     for place in list(places(tree, saves_more(f))):
         whole, right = place.around is place.node, ast.unparse(place.around)
         sets, near = set_by(place.statement), names_in(place.statement) if len(known) <= MOST_NAMES else ()

@@ -164,7 +164,7 @@ def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
         case.level == "attn"
         and name in ("vjp.q", "vjp.k")
         and answer.right("vjp.v")
-        and case.hook != "attend"
+        and case.hook not in ("attend", "score")
     ):
         yield Clue(Trap("grad.softmax", f"{name} is wrong, and the derivative of the values is right"), 0.5)
 

@@ -26,7 +26,6 @@ from peref.golden.diagnosis import (
     positions,
     rotation,
     tensor,
-    terms,
     traces,
 )
 from peref.golden.diagnosis.answer import BROKEN, INVENTED, Answer, Clue, Guess, Trap
@@ -63,12 +62,14 @@ LAST = (
     options.of_fitted_numbers,
     functions.of_parameters,
     functions.of_functions,
-    terms.of_content,
     backward.of_steps_back,
-    formulas.of_formulas,
 )
+FORMULAS = (formulas.of_formulas, backward.of_formulas_back)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
+SAYS_LITTLE = (
+    0.9  # a guess that is worth no more says little: a factor, no position at all; the search goes on
+)
 SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 COMPUTED = (
     "option",
@@ -148,12 +149,15 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     good = [answer for answer in answers if not answer.wrong and any(answer.verdicts.values())]
     found: dict[str, list[Said]] = defaultdict(list)
     fitted, best = some_of_each_level(bad, FITTED), 0.0
-    for stage in (FIRST, SECOND, LAST):
-        some = fitted[:1] if stage is LAST else fitted  # these take long, and what gives all gives the first
+    for stage in (FIRST, SECOND, LAST, FORMULAS):
+        some = (
+            fitted[:1] if stage in (LAST, FORMULAS) else fitted
+        )  # these take long, and what gives all gives the first
         for flag, one in tried(stage, some, bad, good).items():
             found[flag].append(one)
             best = max(best, one.weight)
-        if any(one.whole and one.guess for some in found.values() for one in some):
+        named = [one for some in found.values() for one in some if one.whole and one.guess]
+        if any(one.guess.sure > SAYS_LITTLE for one in named if one.guess):
             break
     for flag, one in of_near_misses(bad, good, best).items() if probes else ():
         if not any(known.trap == one.trap for known in found[flag]):
