@@ -10,7 +10,6 @@ from peref import backends
 SAID = {  # the call or the assignment -> the words for it
     "mallopt": "malloc keeps",
     "numba.set_num_threads": "numba's number of threads",
-    "config.CACHE_DIR": "numba's cache folder",
     "config.OPT": "optimisation level",
     "gc.disable": "garbage collector",
     "xp.asarray": "cupy.asarray",

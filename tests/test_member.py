@@ -263,3 +263,11 @@ def test_other_encodings_keep_the_settings_of_layers():
     assert under(cfg, None, ("0.window=9",)).layer(0).window == 9
     with pytest.raises(Misuse, match="have settings of their own; give 2 names"):
         under(cfg, "none", ())
+
+
+def test_a_temperature_counts_from_the_length_trained_for_and_is_no_shift():
+    """Its length is L unless said; who looks at positions does not claim to see distances alone."""
+    warm = Config(pe=(("rope", {"temperature": "llama4"}),), L=7)
+    assert warm.layer(0).temperature_length == 7
+    assert "shift" in Config(pe=(("rope", {}),)).encoding(0).claims
+    assert "shift" not in warm.encoding(0).claims

@@ -3,6 +3,7 @@ leave processes and files behind.
 """
 
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,13 @@ def test_what_it_started_ends_with_it(book, tmp_path, temporary):
     assert list(temporary.iterdir()) == []
 
 
+def minded():
+    """No signal is ignored, as it is where the tests run in the background or under nohup."""
+    for number in SIGNAL_WORDS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc says which processes there are")
 @pytest.mark.parametrize("number", list(SIGNAL_WORDS))
 @pytest.mark.parametrize("way", ["--cmd", "--impl"])
@@ -141,7 +149,9 @@ def test_it_ends_with_us(tmp_path, temporary, number, way):
         )
         asked = "mine:f"
     command = [sys.executable, str(ROOT / "cli.py"), "check", way, asked, "--case", "rope.op/default"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=minded
+    ) as process:
         while not (log.exists() and log.read_text().endswith("\n")):
             assert process.poll() is None, process.stdout.read()
             time.sleep(0.02)

@@ -72,6 +72,7 @@ def test_too_little_address_space_for_numpy():
 
 def test_a_library_that_finds_no_room(monkeypatch):
     """Where there is a limit it is told; elsewhere it is what it was before."""
+    monkeypatch.setattr("peref.modules.everyone", dict)  # of encodings that other tests loaded
     error = ImportError("Importing failed.\nlibx.so: failed to map segment from shared object")
     assert cli.explain(error)[0] == "internal"
     monkeypatch.setattr(cli, "within_limit", lambda: "; raise the limit")

@@ -28,9 +28,9 @@ NARROW = ("Haswell", "Zen")  # the cores of OpenBLAS without AVX-512 that a proc
 # float32, far from a rounding. The CUDA kernels are compiled by g++, for every processor.
 NOT_COMPUTING = (
     *("benchmarks", "bugs", "check", "ci", "cli", "completion", "config", "contributing", "demands"),
-    *("fake_cupy", "fake_device", "function", "hostile", "huggingface", "layers", "matrix", "mutants"),
-    *("names", "pictures", "plugin", "readme", "refusals", "runners", "style", "unexplained"),
-    *("runs", "schema", "spec", "speed", "store", "xp"),
+    *("fake_cupy", "fake_device", "faults", "function", "hostile", "huggingface", "layers", "matrix"),
+    *("mutants", "names", "pictures", "plugin", "readme", "refusals", "runners", "runners_apart", "style"),
+    *("runs", "schema", "spec", "speed", "store", "surroundings", "unexplained", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
 NARROWER = "tests/test_numba.py::test_the_narrowest_vectors"  # narrower itself

@@ -50,9 +50,16 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
     """What is lost of a run that is stopped so."""
     (folder / "text.txt").write_bytes(TEXT)
     output, reader = opened(case.reader, folder)
-    shut = (lambda: os.close(2)) if case.reader == "closed" else None
+
+    def at_home() -> None:
+        """No signal is ignored, as it is under nohup and in the background."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        if case.reader == "closed":
+            os.close(2)
+
     ours = subprocess.DEVNULL if case.reader == "full disk" else output  # before the first step it may fail
-    process = started(folder, *TRAIN, mutant=mutant, stdout=ours, stderr=output, preexec_fn=shut)
+    process = started(folder, *TRAIN, mutant=mutant, stdout=ours, stderr=output, preexec_fn=at_home)
     os.close(output)
     try:
         stop(case, folder, process, reader)

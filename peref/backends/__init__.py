@@ -138,11 +138,10 @@ def get(
     in bfloat16, while weights, moments and sums stay float32.
 
     threads: how many numba computes with, all cores that are idle now unless said; with numpy those of its
-    BLAS, which is left alone unless said. every_tile: attention
-    leaves out no tile, whatever its weights, so that bits can be compared over lengths; the plain ops never
-    do. record: whether cuda records a
-    training step as one CUDA graph; without it every kernel is launched by hand, to the same bits. `say` is
-    told what takes long or is not as asked.
+    BLAS, which is left alone unless said. every_tile: attention leaves out no tile, whatever its weights, so
+    that bits can be compared over lengths; the plain ops never do. record: whether cuda records a training
+    step as one CUDA graph; without it every kernel is launched by hand, to the same bits. `say` is told what
+    takes long or is not as asked.
 
     Raises Misuse for an unknown name, for numba where it is not installed, for cupy and cuda where CuPy, a
     driver, a GPU, memory or a library of CUDA's is missing, and for threads where none can be set.
