@@ -5,10 +5,10 @@
                   and between them, in a decoder behind an encoder, x = x + attention(norm(x), its output)
     logits = norm(x) head'
 
-A feed-forward may be experts that a router chooses from for each token (ops/experts.py), with one beside them
-that all tokens share.
+and what the settings of Config change in it. A feed-forward may be experts that a router chooses from for
+each token (ops/experts.py), with one beside them that all tokens share.
 
-and what the settings of Config change in it. Not here: what an encoding does inside (hooks.py), the calls
+Not here: what is made once for all layers (passes.py), what an encoding does inside (hooks.py), the calls
 that begin a pass (model.py).
 """
 

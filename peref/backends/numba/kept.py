@@ -9,6 +9,7 @@ Not here: what names FOLDER, and when something is compiled (kernel.py).
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import pickle
@@ -26,17 +27,13 @@ from peref import share, store
 from peref.errors import PerefError
 
 DIGEST = 32  # bytes of a SHA-256
-CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(
-    os, "O_NONBLOCK", 0
-)  # no link is followed, no FIFO waited for
+CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK  # no link is followed, no FIFO waited for
 OURS = 0o700
-USER = os.geteuid() if os.name == "posix" else 0
+USER = os.geteuid()
 
 
 def objection(folder: Path, others: int) -> str:
     """Why this folder is not trusted, "" where it is; `others` are the bits that its mode may not have."""
-    if os.name != "posix":
-        return ""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is a link or no folder; remove it"
@@ -101,13 +98,10 @@ def remove_damaged(folder: Path) -> list[str]:
 def locked(path: Path) -> Iterator[None]:
     """One process at a time, where the file system can: who waits finds what the other has compiled."""
     with contextlib.ExitStack() as stack:
-        if os.name == "posix":
-            import fcntl
-
-            with contextlib.suppress(OSError):
-                lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | CAREFUL, 0o600)
-                stack.callback(os.close, lock)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | CAREFUL, 0o600)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

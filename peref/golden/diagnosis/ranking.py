@@ -67,9 +67,8 @@ LAST = (
 FORMULAS = (formulas.of_formulas, backward.of_formulas_back)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
-SAYS_LITTLE = (
-    0.9  # a guess that is worth no more says little: a factor, no position at all; the search goes on
-)
+# a guess that is worth no more says little: a factor, no position at all; the search goes on
+SAYS_LITTLE = 0.9
 SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 COMPUTED = (
     "option",
@@ -150,9 +149,8 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     found: dict[str, list[Said]] = defaultdict(list)
     fitted, best = some_of_each_level(bad, FITTED), 0.0
     for stage in (FIRST, SECOND, LAST, FORMULAS):
-        some = (
-            fitted[:1] if stage in (LAST, FORMULAS) else fitted
-        )  # these take long, and what gives all gives the first
+        # the last take long, and what gives all gives the first
+        some = fitted[:1] if stage in (LAST, FORMULAS) else fitted
         for flag, one in tried(stage, some, bad, good).items():
             found[flag].append(one)
             best = max(best, one.weight)
