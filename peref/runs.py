@@ -200,10 +200,11 @@ class Run:
             with explained(path, "lock"):
                 _claim(fd, self.folder)
             for part in FOLDERS:  # copies leave empty folders out
-                with explained(self.folder / part, "make it"):
-                    (self.folder / part).mkdir(exist_ok=True)
+                made = store.opened_folder(self.folder / part, self.folder, make=True)
+                with explained(self.folder / part, "make it"), made:
+                    pass
             store.sweep(self.folder)
-            store.sweep(self.folder / "ckpt")
+            store.sweep(self.folder / "ckpt", self.folder)
             yield
 
     def save(
@@ -225,10 +226,11 @@ class Run:
             os.fsync(fd)
             length = os.fstat(fd).st_size
             of_metrics = {"metrics_bytes": length, "metrics_sha256": _digest_of(fd, length)}
-        store.save(path, arrays, {**meta, "run": self.identity, "step": step, **of_metrics})
-        for old in set(self.checkpoints[:-keep]) - {step}:
-            with explained(self._checkpoint(old), "remove"):
-                self._checkpoint(old).unlink(missing_ok=True)
+        store.save(path, arrays, {**meta, "run": self.identity, "step": step, **of_metrics}, self.folder)
+        for old in map(self._checkpoint, set(self.checkpoints[:-keep]) - {step}):
+            gone, ckpt = contextlib.suppress(FileNotFoundError), store.opened_folder(old.parent, self.folder)
+            with explained(old, "remove"), ckpt as at, gone:
+                os.unlink(old.name, dir_fd=at)
         return path
 
     def newest_checkpoint(
@@ -264,7 +266,7 @@ class Run:
         Damaged, for another run's.
         """
         path = self._checkpoint(step)
-        arrays, meta = store.load_arrays(path)
+        arrays, meta = store.load_arrays(path, self.folder)
         if said := misfit(meta, META):
             raise Damaged(f"{path}: not what peref writes: {said}; use another checkpoint")
         if meta["step"] != step:
@@ -281,11 +283,11 @@ class Run:
         """
         path = self._checkpoint(step)
         target = _free(path.parent / "bad" / path.name)
-        with explained(path, "move to bad/"):
-            target.parent.mkdir(exist_ok=True)
-            os.replace(path, target)
-            store.sync_folder(target.parent)
-            store.sync_folder(path.parent)
+        bad = store.opened_folder(target.parent, self.folder, make=True)
+        with explained(path, "move to bad/"), bad as to, store.opened_folder(path.parent, self.folder) as at:
+            os.replace(path.name, target.name, src_dir_fd=at, dst_dir_fd=to)
+            os.fsync(to)
+            os.fsync(at)
         return target
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
@@ -327,10 +329,8 @@ class Run:
                 if last < record["step"] <= step:
                     kept.append(line + b"\n")
                     last = record["step"]
-        with explained(path.parent / "bad", "make it"):
-            (path.parent / "bad").mkdir(exist_ok=True)
         copy = _free(path.parent / "bad" / path.name)
-        store.write_bytes(copy, data)
+        store.write_bytes(copy, data, self.folder)
         store.write_bytes(path, b"".join(kept))
         return len(kept), copy
 
@@ -380,21 +380,21 @@ def create(
             if path.is_dir() and not path.is_symlink():
                 with contextlib.suppress(PerefError), Run(path).lock():  # or another machine makes it now
                     shutil.rmtree(path, ignore_errors=True)
-        made = Run(store.temporary(root))
+        made = Run(root / store.temporary())
         made.folder.mkdir()
         try:
             with made.lock():
                 for part in ("metrics.jsonl", "timing.jsonl"):
                     (made.folder / part).touch()
                 for one, source in (sources or {}).items():
-                    made.kept(one).parent.mkdir(exist_ok=True)
-                    store.write_bytes(made.kept(one), source)
+                    store.write_bytes(made.kept(one), source, made.folder)
                 store.write_text(made.folder / "run.json", text)
                 folder = _renamed(made.folder, root / name)
         except BaseException:
             shutil.rmtree(made.folder, ignore_errors=True)
             raise
-        store.sync_folder(root)
+        with store.opened_folder(root) as at:
+            os.fsync(at)
     return Run(folder)
 
 

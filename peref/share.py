@@ -110,8 +110,12 @@ def folder(name: str, package: Path = PACKAGE) -> Path:
 
 
 def cache_folder(platform: str = sys.platform, environ: Mapping[str, str] = os.environ) -> Path:
-    """The user's cache folder for peref, by the custom of the platform. It need not exist yet."""
-    if platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "peref"
+    """The user's cache folder for peref, by the custom of the platform. It need not exist yet. Raises
+    RuntimeError where there is no home folder; an empty HOME would mean the root of all.
+    """
     asked = Path(environ.get("XDG_CACHE_HOME", ""))
-    return (asked if asked.is_absolute() else Path.home() / ".cache") / "peref"
+    if platform != "darwin" and asked.is_absolute():
+        return asked / "peref"
+    if environ.get("HOME") == "":
+        raise RuntimeError("HOME is empty")
+    return Path.home() / ("Library/Caches" if platform == "darwin" else ".cache") / "peref"

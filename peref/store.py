@@ -25,6 +25,7 @@ import safetensors.numpy
 from peref.errors import Damaged, Misuse, PerefError, explained
 
 FORMAT = 1
+DIRECTORY, NEW = os.O_RDONLY | os.O_DIRECTORY, os.O_WRONLY | os.O_CREAT | os.O_EXCL
 UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)  # what is not what we wrote
 
 
@@ -49,24 +50,26 @@ def canonical(value: object) -> str:
         raise Misuse(f"cannot be JSON: {error}; {use}") from error
 
 
-def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+def save(
+    path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], top: Path | None = None
+) -> None:
     """Write `arrays` (bool, integers and floats up to 64 bits, any shape and layout) and `meta` (JSON) to
-    `path`: all of it or nothing.
+    `path`, below `top` as write_bytes: all of it or nothing.
 
     When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless
     the message says otherwise. Raises Misuse for what cannot be stored and PerefError when the disk refuses.
     """
-    write_bytes(path, encoded(arrays, meta))
+    write_bytes(path, encoded(arrays, meta), top)
 
 
-def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(path: str | Path, top: Path | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays, in the order of their names, and the meta that `save` put into `path`.
 
     Raises Damaged when a single bit differs from what was written, or the file was never ours; TooNew, a
     Damaged, for a later format; Misuse when there is no such file; PerefError when it cannot be read.
     """
     path = Path(path)
-    data = read_own(path)
+    data = read_own(path, top)
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         note = json.loads(header["__metadata__"]["peref"])
@@ -100,24 +103,45 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def read_own(path: Path) -> bytes:
+def read_own(path: Path, top: Path | None = None) -> bytes:
     """All bytes of a file that lies where it seems to lie, see `opened`. Raises as read_bytes."""
-    with opened(path) as fd, explained(path, "read"), open(fd, "rb", closefd=False) as file:
+    with opened(path, top=top) as fd, explained(path, "read"), open(fd, "rb", closefd=False) as file:
         return file.read()
 
 
 @contextlib.contextmanager
-def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+def opened_folder(folder: Path, top: Path | None = None, make: bool = False) -> Iterator[int]:
+    """A descriptor of `folder`: what is done by it is done there, whatever its name means by then. Below
+    `top`, itself unless said, no link is followed; `make`: missing folders are made. Raises OSError.
+    """
+    top = folder if top is None else top
+    fd = os.open(top, DIRECTORY)
+    try:
+        for part in folder.relative_to(top).parts:
+            with contextlib.suppress(FileExistsError):
+                if make:
+                    os.mkdir(part, dir_fd=fd)
+            inner = os.open(part, DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY, top: Path | None = None) -> Iterator[int]:
     """A descriptor of the file at `path`, for reading unless flags of os.open say more: no link is followed,
-    and what has other names too, or waits for somebody (a FIFO), is not touched.
+    below `top` in its folders neither, and what has other names too, or waits for somebody (a FIFO), is not
+    touched.
 
     Raises Damaged for those, Misuse where there is no file and flags make none, PerefError when the disk
     refuses.
     """
     check_own(path)
     try:
-        with explained(path, "open"):
-            fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        with explained(path, "open"), opened_folder(path.parent, top) as at:
+            fd = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=at)
     except PerefError as error:
         if isinstance(error.__cause__, FileNotFoundError) and not flags & os.O_CREAT:
             raise Misuse(f"{path}: no such file; check the path") from error
@@ -177,28 +201,30 @@ def names_in(folder: Path) -> list[str]:
             return []
 
 
-def check_writable(folder: Path) -> None:
-    """Raises PerefError unless a file can be made in `folder`, which is made itself where it is missing."""
-    with explained(folder, "write in it"):
-        folder.mkdir(exist_ok=True)
-        probe = temporary(folder)
-        probe.touch()
-        probe.unlink()
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a small UTF-8 text file with the promises of `save`. Raises PerefError when the disk refuses."""
-    write_bytes(path, text.encode())
-
-
-def sweep(folder: str | Path) -> list[Path]:
-    """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine.
-    Raises PerefError on failure.
+def check_writable(folder: Path, top: Path) -> None:
+    """Raises PerefError unless a file can be made in `folder`, below `top` as in `opened_folder`; the folder
+    is made where it is missing.
     """
-    stale = [path for path in abandoned(Path(folder)) if not path.is_dir()]
-    with explained(Path(folder), "clean up"):
+    with explained(folder, "write in it"), opened_folder(folder, top, make=True) as at:
+        probe = temporary()
+        os.close(os.open(probe, NEW, 0o666, dir_fd=at))
+        os.unlink(probe, dir_fd=at)
+
+
+def write_text(path: str | Path, text: str, top: Path | None = None) -> None:
+    """Write a small UTF-8 text file with the promises of `save`. Raises PerefError when the disk refuses."""
+    write_bytes(path, text.encode(), top)
+
+
+def sweep(folder: Path, top: Path | None = None) -> list[Path]:
+    """Remove, and return, the temporary files in `folder`, below `top` as in `opened_folder`, whose writer no
+    longer runs on this machine. Raises PerefError on failure.
+    """
+    stale = [path for path in abandoned(folder) if not path.is_dir()]
+    with explained(folder, "clean up"), opened_folder(folder, top) as at:
         for path in stale:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=at)
     return stale
 
 
@@ -208,29 +234,22 @@ def abandoned(folder: Path) -> list[Path]:
     return [folder / name for name, owner in owners.items() if owner and not _alive(int(owner[1]))]
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a power cut; fsync of a file does not do that. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def temporary(folder: Path) -> Path:
+def temporary() -> str:
     """A new name that `sweep` knows as this process's."""
-    return folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
+    return f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes, top: Path | None = None) -> None:
     """Put `data` at `path` so that a reader, or a power cut, finds the old file or the new one and never a
-    part. Raises PerefError when the disk refuses.
+    part. Below `top` no link is followed, and missing folders are made. Raises PerefError when the disk
+    refuses.
     """
-    path = Path(path)
-    temp = temporary(path.parent)
-    try:
+    path, temp = Path(path), temporary()
+    with contextlib.ExitStack() as stack:
         with explained(path, "write"):
-            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            at = stack.enter_context(opened_folder(path.parent, top, make=True))
+            stack.callback(_without, temp, at)  # after os.replace it is gone
+            fd = os.open(temp, NEW, 0o666, dir_fd=at)
             try:
                 rest = memoryview(data)
                 while rest:
@@ -239,13 +258,15 @@ def write_bytes(path: str | Path, data: bytes) -> None:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            os.replace(temp, path)
+            os.replace(temp, path.name, src_dir_fd=at, dst_dir_fd=at)
         with explained(path, "make the new file, which is in place, survive a power cut"):
-            sync_folder(path.parent)
-    finally:
-        # after os.replace it is gone; before, the error on its way says more than this one would
-        with contextlib.suppress(OSError):
-            os.unlink(temp)
+            os.fsync(at)  # the names; fsync of a file does not do that
+
+
+def _without(name: str, at: int) -> None:
+    """Remove a temporary file, if it is there: an error on its way says more than another one would."""
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=at)
 
 
 def encoded(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:

@@ -152,9 +152,10 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     """
     first = start(tmp_path, USE)
     assert first.returncode == 0, first.stderr
-    folder, said, kept = first.stdout.splitlines()
+    folder, said, *left, kept = first.stdout.splitlines()
     assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.target()}")
     assert said.startswith("compiling 2 kernels that most models need")
+    assert all("left" in line for line in left)  # a slow machine says how many
     assert int(kept) == 2
     assert {path.stem for path in Path(folder).glob("*.kept")} == {"embedding.take", "adamw.adamw"}
     assert start(tmp_path, USE).stdout.splitlines() == [folder, kept]

@@ -469,7 +469,8 @@ def test_the_cache_folder(tmp_path):
     home, elsewhere = Path.home(), str(tmp_path)
     assert share.cache_folder("linux", {}) == home / ".cache" / "peref"
     assert share.cache_folder("linux", {"XDG_CACHE_HOME": "relative"}) == home / ".cache" / "peref"
-    assert share.cache_folder("linux", {"XDG_CACHE_HOME": elsewhere}) == tmp_path / "peref"
+    for environ in ({}, {"HOME": ""}):
+        assert share.cache_folder("linux", environ | {"XDG_CACHE_HOME": elsewhere}) == tmp_path / "peref"
     assert (
         share.cache_folder("darwin", {"XDG_CACHE_HOME": elsewhere}) == home / "Library" / "Caches" / "peref"
     )

@@ -12,7 +12,7 @@ from benchmarks.faults.linked import OF_FILES
 from peref.__main__ import ENDING
 from peref.cli.signals import SIGNAL_WORDS
 
-CAMPAIGNS = {"poisoned": 6, "linked": 90, "metrics": 13, "sealed": 40}  # cases each
+CAMPAIGNS = {"poisoned": 6, "linked": 60, "metrics": 13, "sealed": 40}  # cases each
 IN_PROCESS = {name: import_module(f"benchmarks.faults.{name}") for name in CAMPAIGNS}
 STOPPED = import_module("benchmarks.faults.stopped")
 

@@ -15,7 +15,7 @@ import pytest
 
 import peref
 from benchmarks.faults import kernel_cache, tried
-from peref import backends
+from peref import backends, share
 from peref.backends.numba import kept, kernel
 
 posix = pytest.mark.skipif(os.name != "posix", reason="folders have modes and owners on POSIX")
@@ -149,6 +149,40 @@ def test_a_folder_that_others_may_write_is_no_cache(top, monkeypatch, which, cha
 
 
 @posix
+def test_what_nobody_used_for_a_month_goes_when_another_folder_is_made(top):
+    """Not what is newer, what others may write, a link or where it leads; and not before one is made."""
+    numba = closed(top).parent
+    names = ["unused", "used", "open", "elsewhere"]
+    for name in names:
+        (numba / name).mkdir(0o700)
+        (numba / name / "a.kept").touch()
+    (numba / "open").chmod(0o777)
+    (numba / "elsewhere").rename(top / "elsewhere")
+    (numba / "link").symlink_to(top / "elsewhere")
+    (numba / "a-file").touch()
+    long_ago = kept.time.time() - kept.UNUSED - 60
+    for path in numba.iterdir():
+        if path.name not in ("used", "some-kernels"):
+            os.utime(path, (long_ago, long_ago), follow_symlinks=False)
+    closed(top)
+    assert (numba / "unused").is_dir()
+    assert kept.own_folder("others") == (numba / "others", "")
+    left = sorted(path.name for path in numba.iterdir())
+    assert left == ["a-file", "link", "open", "others", "some-kernels", "used"]
+    assert (top / "elsewhere" / "a.kept").exists()
+
+
+@posix
+def test_who_uses_a_folder_keeps_it(top):
+    """Each process sets its time."""
+    folder = closed(top)
+    os.utime(folder, (0, 0))
+    assert closed(top) == folder
+    kept.own_folder("others")
+    assert folder.is_dir()
+
+
+@posix
 def test_a_file_of_somebody_else_is_not_read(top, monkeypatch):
     """Though its digest is right."""
     path = closed(top) / "a.kept"
@@ -158,17 +192,19 @@ def test_a_file_of_somebody_else_is_not_read(top, monkeypatch):
     assert kept.payload_of(path) is None
 
 
-@pytest.mark.parametrize("home", ["none", "relative"])
+@pytest.mark.parametrize("home", ["none", "relative", "empty"])
 def test_without_a_home_nothing_is_kept(monkeypatch, home):
+    real = share.cache_folder
+
     def cache_folder():
         if home == "none":
             raise RuntimeError("Could not determine home directory.")
-        return Path(".cache/peref")
+        return real("linux", {"HOME": ""}) if home == "empty" else Path(".cache/peref")
 
     monkeypatch.setattr(kept.share, "cache_folder", cache_folder)
     found, why = kept.own_folder("some-kernels")
     assert found is None
-    assert "home" in why
+    assert ("HOME is empty" if home == "empty" else "home") in why
 
 
 @linux

@@ -270,6 +270,37 @@ def test_empty_folders_that_a_copy_left_out_are_made_again(run):
     assert (run.folder / "eval").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("part", "call"),
+    [
+        ("ckpt", lambda run: run.save(2, ARRAYS, {})),
+        ("ckpt", lambda run: run.checkpoint(1)),
+        ("ckpt", lambda run: run.set_aside(1)),
+        ("ckpt/bad", lambda run: run.set_aside(1)),
+        ("bad", lambda run: run.mend_metrics(1)),
+        ("ckpt", lambda run: store.sweep(run.folder / "ckpt", run.folder)),
+        ("eval", lambda run: store.check_writable(run.folder / "eval", run.folder)),
+        ("eval", lambda run: store.write_text(run.folder / "eval" / "a.json", "", run.folder)),
+    ],
+)
+def test_a_folder_that_becomes_a_link_under_the_lock_is_not_followed(run, tmp_path, part, call):
+    """Nothing is read, written, moved or removed where it leads."""
+    run.save(1, ARRAYS, {})
+    outside = tmp_path / "outside"
+    shutil.copytree(run.folder / "ckpt", outside)
+    process = child("")
+    process.communicate()
+    (outside / f".tmp-{process.pid}-a").touch()
+    before = {path.name: path.read_bytes() for path in outside.iterdir()}
+    with run.lock():
+        if (run.folder / part).exists():
+            (run.folder / part).rename(tmp_path / "as-it-was")
+        (run.folder / part).symlink_to(outside)
+        with pytest.raises(PerefError, match=r"Not a directory|Too many levels"):
+            call(run)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+
+
 def test_the_lock_sweeps_up_after_the_dead(run):
     process = child("")
     process.communicate()
@@ -343,7 +374,7 @@ def test_nothing_is_pruned_when_the_save_fails(run, monkeypatch):
     for step in (1, 2):
         run.save(step, ARRAYS, {})
 
-    def full(a, b):
+    def full(a, b, **folders):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -493,11 +524,13 @@ def test_one_line_is_one_appending_write(run, monkeypatch):
     writes, inner, opened, inner_open = [], os.write, [], os.open
     monkeypatch.setattr(os, "write", lambda fd, data: (writes.append(bytes(data)), inner(fd, data))[1])
     monkeypatch.setattr(
-        os, "open", lambda path, flags, *mode: (opened.append(flags), inner_open(path, flags, *mode))[1]
+        os, "open", lambda *given, **how: (opened.append(given), inner_open(*given, **how))[1]
     )
     run.append_metrics({"step": 1})
     assert writes == [b'{"step":1}\n']
-    assert opened[0] & os.O_APPEND
+    name, flags, _ = opened[-1]
+    assert name == "metrics.jsonl"
+    assert flags & os.O_APPEND
 
 
 def test_a_value_json_cannot_hold_leaves_the_file_alone(run):

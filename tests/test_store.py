@@ -294,7 +294,7 @@ def calls(monkeypatch):
 
     wrap("write", lambda fd, data: "write")
     wrap("fsync", lambda fd: f"fsync {kind(fd)}")
-    wrap("replace", lambda a, b: "replace")
+    wrap("replace", lambda *names: "replace")
     return seen, fail
 
 
@@ -305,14 +305,18 @@ def test_the_order_that_survives_a_power_cut(tmp_path, calls):
 
 
 def test_the_temporary_file_is_complete_and_beside_the_target_before_it_is_renamed(tmp_path, monkeypatch):
-    seen, replace = [], os.replace
-    monkeypatch.setattr(
-        os, "replace", lambda a, b: (seen.append((Path(a), Path(a).read_bytes())), replace(a, b))
-    )
+    seen, inner = [], os.replace
+
+    def replace(a, b, **folders):
+        (temp,) = tmp_path.iterdir()
+        seen.append((a, temp.name, temp.read_bytes()))
+        inner(a, b, **folders)
+
+    monkeypatch.setattr(os, "replace", replace)
     data = write(tmp_path / "a")
-    (temp, before), *more = seen
-    assert (temp.parent, before, more) == (tmp_path, data, [])
-    assert temp.name.startswith(f".tmp-{os.getpid()}-")
+    ((renamed, temp, before),) = seen
+    assert (renamed, before) == (temp, data)
+    assert temp.startswith(f".tmp-{os.getpid()}-")
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o666 & ~current_umask()
 
 
@@ -428,8 +432,8 @@ def test_what_may_not_be_looked_at_is_no_absence(tmp_path, monkeypatch):
 
 def test_whether_a_folder_can_be_written(tmp_path):
     """It leaves nothing behind but a folder that was missing."""
-    store.check_writable(tmp_path / "new")
+    store.check_writable(tmp_path / "new", tmp_path)
     assert [*tmp_path.rglob("*")] == [tmp_path / "new"]
     (tmp_path / "file").touch()
-    with pytest.raises(PerefError, match="file: cannot write in it: File exists"):
-        store.check_writable(tmp_path / "file")
+    with pytest.raises(PerefError, match="file: cannot write in it: Not a directory"):
+        store.check_writable(tmp_path / "file", tmp_path)

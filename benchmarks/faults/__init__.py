@@ -59,7 +59,7 @@ def without(mutant: Mutant) -> Iterator[None]:
 
 def evaluated(code: str) -> Any:
     """What stands in for a guard."""
-    return eval(code, {"os": os})  # from MUTANTS, beside the campaign
+    return eval(code, {"os": os, "contextlib": contextlib})  # from MUTANTS, beside the campaign
 
 
 def started(folder: Path, *args: str, mutant: Mutant = SOUND, **how: Any) -> subprocess.Popen:

@@ -80,7 +80,7 @@ def command(given: SimpleNamespace) -> None:
     check_evaluation(cfg, found.params, part, longest)
     marks = [*marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)]
     path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
-    store.check_writable(path.parent)
+    store.check_writable(path.parent, found.run.folder)
     grid = lengths(trained.L, longest)
 
     def say(name: str, what: str) -> None:
@@ -108,7 +108,7 @@ def command(given: SimpleNamespace) -> None:
     result = text.finite(
         stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=trained_on, be=be)
     )
-    store.write_text(path, store.canonical(result) + "\n")
+    store.write_text(path, store.canonical(result) + "\n", found.run.folder)
     lengthwise, placewise = by_length(result["rows"], trained.L, byte), by_place(result["by_position"], byte)
     said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
     said.append(text.labelled("stored", str(path)))
@@ -138,7 +138,7 @@ def of_task(found: TrainedPair, given: SimpleNamespace, out: Any) -> None:
             )
     path = found.run.folder / "eval" / f"{found.exercise.name}-{longest}-{count}.json"
     result = {"task": found.exercise.name, "step": found.step, "L": trained, "rows": text.finite(rows)}
-    store.write_text(path, store.canonical(result) + "\n")
+    store.write_text(path, store.canonical(result) + "\n", found.run.folder)
     head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
     cells = [
         [

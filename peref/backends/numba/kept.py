@@ -13,7 +13,9 @@ import fcntl
 import hashlib
 import os
 import pickle
+import shutil
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ DIGEST = 32  # bytes of a SHA-256
 CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK  # no link is followed, no FIFO waited for
 OURS = 0o700
 USER = os.geteuid()
+UNUSED = 30 * 86_400  # seconds
 
 
 def objection(folder: Path, others: int) -> str:
@@ -54,15 +57,30 @@ def own_folder(name: str) -> tuple[Path | None, str]:
             return None, f"the home folder '{top}' is no absolute path"
         top.parent.mkdir(parents=True, exist_ok=True)
         for folder, others in ((top, 0o022), (top / "numba", 0o022), (top / "numba" / name, 0o077)):
+            new = not folder.exists()
             folder.mkdir(OURS, exist_ok=True)
             if why := objection(folder, others):
                 return None, why
         probe = folder / f".probe-{os.getpid()}"
         probe.write_bytes(b"room for a kernel" * 4096)
         probe.unlink()
+        if new:
+            remove_unused(folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home
         return None, f"the cache folder cannot be written ({error})"
     return folder, ""
+
+
+def remove_unused(new: Path) -> None:
+    """Remove the folders beside a new one, of other sources or another machine, that no process has begun to
+    use for UNUSED: the probe of each sets the folder's time. A process that still uses one compiles what it
+    misses.
+    """
+    for folder in new.parent.iterdir():
+        with contextlib.suppress(OSError):
+            old = time.time() - folder.lstat().st_mtime > UNUSED
+            if old and folder != new and not objection(folder, 0o022):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def file_of(folder: Path, kernel: str) -> Path:
