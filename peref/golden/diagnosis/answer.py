@@ -9,6 +9,7 @@ Not here: the guesses (one module each), which of them is named (ranking).
 
 import math
 import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -28,7 +29,7 @@ from peref.parameters import Arrays
 
 # a case that cannot be changed so: refused, beyond what numbers hold, rows that are not there. An error of
 # any other kind is a mistake in a guess, and is not hidden
-BROKEN = (PerefError, ArithmeticError, ValueError, IndexError)
+BROKEN = (PerefError, ArithmeticError, ValueError, IndexError, np.exceptions.ComplexWarning)
 NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
 GENERAL = 0.89  # how much a bug that says little is worth: less than one that is named by its own flag
 INVENTED = 0.8  # and one with a number that was fitted and that nobody would write: less than any other
@@ -128,7 +129,8 @@ class Answer:
     @cached_property
     def case(self) -> Case | None:
         """The case, None for a level or an encoding that cannot be computed anew."""
-        return None if self.entry.words["facts"].keys() - set(FACTS) else self.again(OPERATIONS)
+        known = {*FACTS, "before"}
+        return None if self.entry.words["facts"].keys() - known else self.again(OPERATIONS)
 
     @cached_property
     def trace(self) -> ModelCase | None:
@@ -274,7 +276,8 @@ class Answer:
     def given(self, guess: Guess, of: "Answer") -> Arrays | None:
         """What a guess gives, None where it cannot be computed."""
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("error", np.exceptions.ComplexWarning)  # the root of a negative number
                 return guess.gives(of)
         except BROKEN:
             return None

@@ -7,6 +7,7 @@ how functions are exchanged (engine), options (options).
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from peref.encodings import get
 from peref.encodings.record import HOOKS
+from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import computed, family, guesses, part_of, rows
+from peref.golden.diagnosis.engine import computed, family, guesses, on_case, part_of, rows
 from peref.golden.diagnosis.formulas import ELEMENTARY, forwards, remade
 from peref.golden.diagnosis.rotation import LOW
 from peref.ops import activation
@@ -362,6 +364,85 @@ def of_states(answer: Answer, which: str) -> Iterator[Guess]:
         yield guess(flag, f"the state of {which} begins anew {words}", new, 0.97)
     words = f"the state of {which} goes on from one document to the next"
     yield guess("mask.documents", words, with_call(which, runs_on), 0.97)
+
+
+# ---------------------------------------------------------------- states that are handed in and on
+
+TAILS = ("x", "tail")  # states that are the last inputs of a shift or a convolution
+
+
+has_before = lambda case: case.before is not None
+
+
+@family(has_before)
+def of_handed_states(answer: Answer, case: Any) -> Iterator[Guess]:
+    """The state handed in is read otherwise, or the last one is another."""
+    given = [name for name in answer.a if name.startswith("state.")]
+    tails = tuple(name for name in given if name.removeprefix("state.") in TAILS)
+    rest = tuple(name for name in given if name not in tails)
+    for some in filter(None, dict.fromkeys([tuple(given), tails, rest])):
+        flag = "cache.tail_dropped" if some == tails else "cache.state_dropped"
+        for words, change in (("not read", many_times(0)), ("read half", many_times(0.5))):
+            yield guess(
+                flag,
+                f"{' and '.join(some)} {'are' if len(some) > 1 else 'is'} {words}",
+                with_state(some, change),
+            )
+    last = tuple(name for name in answer.entry.outputs if name.startswith("last."))
+    square = [f"last.{name.removeprefix('state.')}" for name in rest]
+    for name in (name for name in {*square, *last} if square_in(answer, name)):
+        state = name.replace("last.", "state.")
+        for handed, on, words in ((1, 1, f"{state} and {name}"), (0, 1, name), (1, 0, state)):
+            new = transposed(state if handed else "", name if on else "")
+            yield guess("state.transposed", f"the axes of {words} are exchanged", new)
+    yield guess("state.decay", "the last state has decayed once more", computed(recurrence=decayed_again))
+    for name in last:
+        flag = "cache.tail_dropped" if name.removeprefix("last.") in TAILS else "state.decay"
+        yield guess(
+            flag,
+            f"{name} is that of the token before the last",
+            on_case(partial(a_token_less, name), has_before),
+        )
+
+
+def with_state(names: tuple[str, ...], change: Change) -> Any:
+    read = lambda a, case: {name: change(a[name]) for name in names} if a.keys() >= set(names) else None
+    return computed(inputs=read)
+
+
+def square_in(answer: Answer, name: str) -> bool:
+    shape = answer.want(name).shape
+    return len(shape) == 4 and shape[-1] == shape[-2]
+
+
+def transposed(state: str, last: str) -> Any:
+    """A state that is handed in, one that is handed on, or both, with their axes exchanged."""
+    turn = lambda x: np.swapaxes(x, -1, -2)
+    given = lambda a, case: {state: turn(a[state])} if state in a else {}
+    on = lambda found, answer: {n: turn(x) if n == last else x for n, x in found.items()}
+    return computed(inputs=given, outputs=on)
+
+
+def decayed_again(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+    """The last state as one more token leaves it that decays as the last and writes nothing: what that step
+    makes of the state, less what it makes of none.
+    """
+    y, last = plain(*given, **more)
+    *arrays, _, runs = given
+    if runs is not None or not has_numbers(last):
+        raise ValueError("there is no one state")
+    T, axis = np.shape(arrays[0])[-2], np.ndim(arrays[0]) - 2
+    in_time = lambda x: np.ndim(x) == axis + 2 and np.shape(x)[axis] == T
+    one = [x[..., -1:, :] if in_time(x) else x for x in arrays]
+    step = lambda state: plain(*one, state, None, **more)[1]
+    return y, step(last) - step(0 * last)
+
+
+def a_token_less(name: str, case: Any, answer: Answer) -> Any:
+    """The last state of a text without its last token."""
+    less = {n: a[:, :-1] if n == "x" else a for n, a in answer.a.items() if not n.startswith("cotangent.")}
+    short = replace(case, T=case.T - 1, positions=None)
+    return expected(case, answer.a) | {name: expected(short, less)[name]}
 
 
 def given_late(step: int, y: Any, *rest: Any) -> Any:

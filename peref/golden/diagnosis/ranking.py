@@ -45,6 +45,7 @@ FIRST = (
         rotation.of_turning,
         pairs.of_channels,
         positions.of_places,
+        functions.of_handed_states,
     ),
     *(biases.of_rows, biases.of_biases, attention.of_attention),
     *traces.SIMPLE,
@@ -353,17 +354,15 @@ def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
     levels = {answer.entry.words["level"] for answer in bad}
     flags = lambda some: [set(one.entry.words["flags"]) for one in some if one.entry.words["level"] in levels]
     mine, theirs = flags(bad), flags(good)
-    found = {}
+    found, known = {}, bad[0].entry.vectors.words["flags"] if bad else {}
     for flag in set().union(*mine) - {"basic", "ambiguous"} if theirs else ():
-        if flag.startswith("grad.") != bad[0].derivative:
+        if (known[flag]["kind"] == "GRADIENT") != bad[0].derivative:
             continue
         hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
         weight = 0.3 + 0.1 * hit / len(mine) * hit / (hit + spared)
         evidence = f"no bug that was tried gives what came; {hit} of {len(mine)} failing cases are there to "
         evidence += f"catch it, and {spared} of {len(theirs)} right ones"
-        found[flag] = Said(
-            Trap(flag, bad[0].entry.vectors.words["flags"][flag]["title"]), weight, None, evidence, False
-        )
+        found[flag] = Said(Trap(flag, known[flag]["title"]), weight, None, evidence, False)
     return found
 
 

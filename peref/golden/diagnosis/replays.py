@@ -15,14 +15,13 @@ import numpy as np
 
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
+from peref.golden.diagnosis.functions import TAILS
 from peref.golden.diagnosis.rotation import turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import around, rotation, turn_heads
 from peref.model import PLAIN
 from peref.ops.kept import Kept
 from peref.ops.place import At
-
-TAILS = ("x", "tail")  # states that are the last inputs of a shift or a convolution
 
 
 @dataclass(frozen=True)
