@@ -7,7 +7,8 @@ Each line is one model of a tiny random config, the worst of two seeds: class, w
 the largest deviation of logits, loss and gradients through peref.porting, each relative to the largest number
 of its tensor, with the tensor whose gradient is worst; of the logits of a batch padded on the left; and of
 those of decoding in pieces. Exit code 1 if one of them is beyond 1e-9 or not a number, if a name is missing
-or too many, or if no model was compared.
+or too many, or if no model was compared. The same config without the keys that its class has by itself must
+be read as the same model.
 
 transformers computes three steps in float32 whatever the dtype of the model: the mean square of RMSNorm, the
 rotary angles and the softmax of the Llama family. Here these steps run in float64 as well (`in_double`), or
@@ -35,6 +36,7 @@ import transformers as hf
 from peref import model, porting
 from peref.encoder_decoder import answered, encode
 from peref.parameters import half_of
+from peref.porting.families import FAMILIES
 from peref.tape import Tape
 
 TOLERANCE, SEEDS = 1e-9, (0, 1)
@@ -188,6 +190,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Ministral3ForCausalLM,
         hf.Ministral3Config(**SIZES, head_dim=8, rope_parameters=TEMPERED),
     ),
+    "ministral3-plain": (hf.Ministral3ForCausalLM, hf.Ministral3Config(**SIZES)),
     "ministral3-window": (
         hf.Ministral3ForCausalLM,
         hf.Ministral3Config(**SIZES, head_dim=8, rope_parameters=TEMPERED, sliding_window=6),
@@ -351,11 +354,22 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
     }
 
 
+def unsaid(config: Any) -> dict[str, Any]:
+    """The config without what its class has by itself, sizes apart, which must be there."""
+    plain, family = type(config)().to_dict(), FAMILIES[config.model_type]
+    needed = {key for key, x in family.keys.items() if x is ...}
+    return {
+        k: x for k, x in config.to_dict().items() if k == "model_type" or k in needed or x != plain.get(k)
+    }
+
+
 def ours(config: Any, state: dict[str, Any], tokens: Any, mask: Any) -> dict[str, Any]:
     public = config.to_dict()
     if config.is_encoder_decoder:
-        return of_pair(public, state, tokens, mask)
+        return of_pair(config, state, tokens, mask)
     cfg, kind = porting.config_of(public), porting.names_of(public)
+    if cfg != porting.config_of(unsaid(config)):
+        raise ValueError("what the class has is another config than what the family has")
     params = porting.load({name: a.numpy() for name, a in state.items()}, cfg, kind)
     model.check(cfg, params)
     targets = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), -1)], 1)
@@ -377,9 +391,12 @@ def ours(config: Any, state: dict[str, Any], tokens: Any, mask: Any) -> dict[str
     }
 
 
-def of_pair(public: dict[str, Any], state: dict[str, Any], tokens: Any, mask: Any) -> dict[str, Any]:
+def of_pair(config: Any, state: dict[str, Any], tokens: Any, mask: Any) -> dict[str, Any]:
     """As `ours`, of an encoder and a decoder: another row of the batch is answered."""
+    public = config.to_dict()
     pair, kind = porting.pair_of(public), porting.names_of(public)
+    if pair != porting.pair_of(unsaid(config)):
+        raise ValueError("what the class has is another config than what the family has")
     params = porting.load({name: a.numpy() for name, a in state.items()}, pair, kind)
     model.check(pair, params)
     said, real, targets = tokens[::-1, :19], mask[::-1, :19], tokens[:, 1:20]

@@ -31,7 +31,7 @@ from peref.parameters import init, step_sizes
 from peref.recipe import Recipe
 from peref.rng import generator
 from peref.tape import Tape
-from peref.tasks import Exercise
+from peref.tasks import LETTERS, Exercise
 from peref.xp import Arrays, fetch, library, namespace, to_host
 
 TESTED = 100  # held-out sources in a validation of a task
@@ -53,6 +53,8 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
         if cfg.V < VOCABULARY:
             raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
         check_length(corpus, cfg.L)
+    if isinstance(corpus, Exercise) and LETTERS.max() >= cfg.V:
+        raise Misuse(f"V is {cfg.V}; the letters of a task want at least {LETTERS.max() + 1}")
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
         for one in (cfg.encoder, cfg.decoder) if isinstance(cfg, Pair) else (cfg,):

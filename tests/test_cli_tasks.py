@@ -86,6 +86,18 @@ REFUSED = {
     "no encoder": (["train", "--task", "reverse"], "add --encoder NAME"),
     "another task": (["train", "--task", "revers", "--encoder", "rope"], "did you mean 'reverse'?"),
     "a text": (["train", *REVERSE, "--data", "text.txt"], "leave out --data"),
+    "bytes of a text": (
+        ["train", *REVERSE, "--valid-bytes", "9"],
+        "leave out --data, --valid-bytes, --causal",
+    ),
+    "few letters": (
+        ["train", *REVERSE, "--model", "V=10"],
+        "V is 10; the letters of a task want at least 123",
+    ),
+    "a member that the encoder has not": (
+        ["train", *REVERSE, "--set", "encoder.3.window=4"],
+        "--encoder rope: --set 3.window=4: the cycle rope has members 0 to 0",
+    ),
     "an encoder of the past": (["train", *REVERSE, "--encoder", "retnet"], "retnet reads only the past"),
     "masks of the past": (["train", "--no-causal", "--pe", "retnet"], "retnet reads only the past"),
     "a decoder alone": (["train", "--model", "cross=true"], "cross is True, but there is no encoder"),

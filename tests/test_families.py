@@ -5,22 +5,24 @@ That the numbers are theirs is what benchmarks/against_transformers.py shows.
 
 import json
 import shlex
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from check import same
 
-from peref import model, porting
+from peref import data, huggingface, model, porting, share, train
 from peref.cli import run
 from peref.cli.signals import Signals
-from peref.config import Config, shaped
+from peref.cli.train import command
+from peref.config import Config
+from peref.encodings import get, options
 from peref.errors import Misuse
+from peref.hooks import rotation, softmax_scale
 from peref.member import settings_of
 from peref.porting import config_of, load, names_of, pair_of, unload
 from peref.porting.families import FAMILIES, NOT_HERE
-from peref.settings import choose, model_fields
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
 SIZES = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 6}
@@ -68,7 +70,7 @@ READ = {
         RMS | {"norm_place": "after", "qk_norm": True, "eps": 1e-5},
         [("rope", {"base": 5e5, "window": 3})] * 3 + [("yarn", {"factor": 4.0, "base": 5e5})],
     ),
-    "smollm3": (GROUPED, RMS | {"tied": True}, [ROPE] * 3 + [("none", {})]),
+    "smollm3": (GROUPED, RMS | {"tied": True}, [("rope", {"base": 2e6})] * 3 + [("none", {})]),
     "gemma2": (
         GROUPED | {"query_pre_attn_scalar": 16, "sliding_window": 3, "head_dim": 8},
         GEMMA | {"logit_softcap": 30.0, "D": 8, "tied": True},
@@ -117,7 +119,7 @@ READ = {
         RMS
         | {"norm": "layer", "norm_bias": False, "eps": 1e-5, "residual": "shared", "logit_factor": 0.0625}
         | {"layout": "interleaved", "tied": True},
-        [ROPE],
+        [("rope", {"base": 5e5})],
     ),
     "cohere2": (
         GROUPED | {"sliding_window": 3},
@@ -245,16 +247,18 @@ def test_an_encoder_and_a_decoder():
         load(theirs, pair, "llama")
 
 
-def test_show_config_of_an_encoder_and_a_decoder(tmp_path, capsys):
-    """One line that trains such a pair, which reads back as what the file says."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(T5_1_1))
-    assert run(["show", "--config", str(path), "--json"], Signals()) == 0
-    line = shlex.split(json.loads(capsys.readouterr().out)["config"]["train"])
-    said = " ".join(line[line.index("--encoder") :])
-    assert said.startswith("--encoder t5 --set encoder.max_distance=64 --pe t5 --set max_distance=64")
-    assert {"activation=geglu", "tied=False", "eps=1e-06"} < {*line}
-    assert run(["show", "--config", str(path), "--config", str(path)], Signals()) == 2
+def test_show_config_of_an_encoder_and_a_decoder(shown, made, capsys):
+    """One line that trains such a pair, which is what the file says but for the number of layers of the
+    encoder and the length, the task's.
+    """
+    _, data = shown(T5_1_1)
+    said = data["train"]
+    assert "--encoder t5 --set encoder.max_distance=64 --pe t5 --set max_distance=64" in said
+    theirs, ours = pair_of(T5_1_1), made(said, data["sizes"])
+    assert ours.decoder == replace(theirs.decoder, L=ours.L)
+    assert ours.encoder == replace(theirs.encoder, L=ours.L, layers=3)
+    assert data["left_out"] == "that the encoder has 2 layers"
+    assert run(["show", "--config", "config.json", "--config", "config.json"], Signals()) == 2
     assert "is of an encoder and a decoder" in capsys.readouterr().err
 
 
@@ -440,7 +444,7 @@ def test_older_names_and_buffers():
         ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True; only False"),
         ("cohere", {"use_qk_norm": True}, "use_qk_norm is True; only False and None can be expressed"),
         ("phi", {"qk_layernorm": True}, "qk_layernorm is True"),
-        ("falcon", {"alibi": True}, "alibi is True; only False can be expressed"),
+        ("falcon", {"alibi": True}, "alibi is True; only False can be expressed: theirs is added before the"),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply_residual_connection_post_layer"),
         ("mpt", {"attn_config": {"clip_qkv": 6.0}}, r"attn_config.clip_qkv is 6.0; only None"),
         ("mpt", {"logit_scale": 2.0}, "logit_scale is 2.0"),
@@ -472,6 +476,106 @@ def test_what_a_family_has_and_nothing_here_has(kind, more, words):
         config_of(public(kind) | more)
 
 
+# what configuration classes of transformers 5.23 have where a config has sizes alone: key-value heads of 32,
+# head width where hidden_size / heads is 96, channels that turn, window, eps, whether the head is tied; and
+# of each layer of the cycle what is not its encoding's or the model's
+SLID = {"window": 4096}
+CAPPED = {"scale": 0.0625, "softcap": 50.0}
+LEAST = {
+    "llama": ((32, 96, 96, None, 1e-6, False), [("rope", {})]),
+    "mistral": ((8, 96, 96, 4096, 1e-6, False), [("rope", {})]),
+    "ministral3": (
+        (8, 128, 128, None, 1e-5, False),
+        [
+            (
+                "yarn",
+                {"base": 1e6, "factor": 16.0, "original": 16384, "attention_factor": 1.0}
+                | {"temperature": "ministral3", "temperature_slope": 0.1, "temperature_length": 16384},
+            )
+        ],
+    ),
+    "qwen2": ((32, 96, 96, None, 1e-6, False), [("rope", {})]),
+    "qwen3": ((32, 128, 128, None, 1e-6, False), [("rope", {})]),
+    "mixtral": ((8, 96, 96, None, 1e-5, False), [("rope", {"base": 1e6})]),
+    "qwen3_moe": ((4, 96, 96, None, 1e-6, False), [("rope", {})]),
+    "gpt_oss": (
+        (8, 64, 64, None, 1e-5, False),
+        [
+            ("yarn", {"base": 150000.0, "factor": 32.0, "original": 4096, "truncate": False, **more})
+            for more in ({"sinks": True, "window": 128}, {"sinks": True})
+        ],
+    ),
+    "llama4_text": (
+        (8, 128, 128, None, 1e-5, False),
+        [("rope", {"base": 5e5, "chunk": 8192})] * 3
+        + [("none", {"temperature": "llama4", "temperature_slope": 0.1, "temperature_length": 8192})],
+    ),
+    "olmo2": ((32, 96, 96, None, 1e-5, False), [("rope", {})]),
+    "olmo3": (
+        (32, 96, 96, None, 1e-5, False),
+        [("rope", {"base": 5e5, **SLID})] * 3 + [("rope", {"base": 5e5})],
+    ),
+    "smollm3": ((4, 96, 96, None, 1e-6, True), [("rope", {"base": 2e6})] * 3 + [("none", {})]),
+    "gemma2": ((4, 256, 256, None, 1e-6, True), [("rope", CAPPED | SLID), ("rope", CAPPED)]),
+    "gemma3_text": (
+        (4, 256, 256, None, 1e-6, True),
+        [("rope", {"scale": 0.0625, **SLID})] * 5 + [("rope", {"base": 1e6, "scale": 0.0625})],
+    ),
+    "granite": ((32, 96, 96, None, 1e-6, False), [("rope", {"scale": 1.0})]),
+    "cohere": ((32, 96, 96, None, 1e-5, True), [("rope", {"base": 5e5})]),
+    "cohere2": ((32, 96, 96, None, 1e-5, True), [("rope", SLID)] * 3 + [("none", {})]),
+    "glm": ((2, 128, 64, None, 1.5625e-7, False), [("rope", {})]),
+    "phi3": ((32, 96, 96, None, 1e-5, False), [("rope", {})]),
+    "phi": ((32, 96, 48, None, 1e-5, False), [("rope", {})]),
+    "gpt_neox": ((32, 96, 24, None, 1e-5, False), [("rope", {})]),
+    "gptj": ((32, 96, 64, None, 1e-5, False), [("rope", {})]),
+    "gpt2": ((32, 96, None, None, 1e-5, True), [("learned", {})]),
+    "falcon": ((1, 96, 96, None, 1e-5, True), [("rope", {})]),
+    "bloom": ((32, 96, None, None, 1e-5, True), [("alibi", {})]),
+    "mpt": ((32, 96, None, None, 1e-5, True), [("alibi", {})]),
+    "t5": ((32, 64, None, None, 1e-6, True), [("t5", {})]),
+    "mamba": ((None, 3072, None, None, 1e-5, True), [("mamba", {})]),
+    "rwkv": ((None, 3072, None, None, 1e-5, False), [("rwkv4", {})]),
+}
+LARGE = {"num_hidden_layers": 6, "num_layers": 6, "n_layer": 6, "n_layers": 6, "d_kv": 64}
+LARGE |= dict.fromkeys(("num_attention_heads", "num_heads", "n_head", "n_heads"), 32)
+LARGE |= dict.fromkeys(("hidden_size", "n_embd", "d_model"), 3072)
+
+
+def least(kind):
+    """A config that has what must be there."""
+    needed = [key for key, value in FAMILIES[kind].keys.items() if value is ...]
+    return {"model_type": kind} | {key: LARGE.get(key, 40) for key in needed}
+
+
+def test_what_classes_have_where_a_config_is_silent():
+    """Key by key the numbers of each family; none is forgotten."""
+    assert LEAST.keys() == FAMILIES.keys()
+    for kind, (numbers, cycle) in LEAST.items():
+        cfg = pair_of(least(kind)).decoder if kind == "t5" else config_of(least(kind))
+        assert (cfg.G, cfg.D, cfg.R, cfg.window, cfg.eps, cfg.tied) == numbers, kind
+        own = lambda name: {key: default for key, (default, _) in options(get(name)).items()}
+        found = [(n, {k: x for k, x in o.items() if k not in own(n) or x != own(n)[k]}) for n, o in cfg.pe]
+        assert found == cycle, kind
+    assert config_of(least("cohere2")).logit_factor == 0.0625
+    assert config_of(least("gemma2")).logit_softcap == 30.0
+    assert (config_of(least("falcon")).L, config_of(least("rwkv")).L) == (2048, 1024)
+
+
+@pytest.mark.parametrize("kind", ["ministral3", "gpt_oss", "smollm3", "cohere", "qwen3", "gptj"])
+def test_what_a_class_has_is_said(shown, kind):
+    """show --config names the key that is absent and what stands for it; the rotation is that of the line."""
+    said, data = shown(least(kind))
+    keys = {note["key"] for r in data["rotations"] for note in r["notes"] if note["kind"] == "assumed"}
+    wanted = {"ministral3": {"rope_parameters", "head_dim"}, "gpt_oss": {"rope_parameters", "head_dim"}}
+    wanted |= {"qwen3": {"head_dim", "rope_theta"}, "gptj": {"rotary_dim", "rope_theta"}}
+    assert wanted.get(kind, {"rope_theta"}) <= keys
+    assert "as the class has it" in said
+    (r,), cfg = data["rotations"], config_of(least(kind))
+    assert (r["head_width"], r["rotary_dim"], r["options"]["base"]) == (cfg.D, cfg.R, cfg.pe[0][1]["base"])
+
+
+PLACES = np.arange(9)
 # file -> what it is read as, or the words of the one thing that is missing
 REAL = {
     "chatglm-4-9b": "a table of the names",
@@ -499,7 +603,7 @@ REAL = {
     "qwen2.5-7b-1m": "dual_chunk_attention_config is ",
     "qwen2.5-coder-32b-yarn": "yarn",
     "qwen3-vl-8b": "pictures among the tokens",
-    "vicuna-7b-16k": "max_sequence_length is 16384",
+    "vicuna-7b-16k": "pi",
     "yarn-llama-2-7b-64k": "yarn",
     "yi-34b": "rope",
 }
@@ -544,22 +648,63 @@ def shown(tmp_path, monkeypatch, capsys):
     return call
 
 
+@pytest.fixture
+def made(monkeypatch, capsys):
+    """The model that a line for `train` begins with; with `sizes` as theirs, for which no memory would do."""
+
+    def call(line, sizes=None):
+        found = []
+        with monkeypatch.context() as patched:
+            patched.setattr(data, "yardsticks", lambda *texts: {})
+            patched.setattr(train, "create_run", lambda root, cfg, *rest: found.append(cfg) or 1 / 0)
+            if sizes is not None:
+                patched.setattr(train, "check_recipe", lambda *given: None)
+            words = shlex.split(f"{line} {sizes or ''} --backend numpy")
+            with pytest.raises(ZeroDivisionError):
+                command.main(words[words.index("train") + 1 :], obj=Signals(), standalone_mode=False)
+        return found[0]
+
+    return call
+
+
 @pytest.mark.parametrize("kind", READ)
-def test_the_line_to_train_with_is_true(shown, kind):
-    """Read back, with the sizes, it is the model: windows, scales, caps, factors, norms, biases, all of it.
-    Models that turn nothing are described as well.
+def test_the_line_to_train_with_is_true(shown, made, kind):
+    """It trains, and with the sizes that it says to be left out it is the model: windows, scales, caps,
+    factors, norms, biases, all of it. Models that turn nothing are described as well.
     """
     said, data = shown(public(kind))
     assert data["train"] in said
+    assert f"its sizes: {data['sizes']}\n" in said
     assert data["left_out"] is None
-    words = shlex.split(data["train"])
-    of = lambda option: [value for word, value in pairwise(words) if word == option]
-    cfg = config_of(public(kind))
-    sizes = {name: getattr(cfg, name) for name in ("L", "V", "C", "layers", "H", "G", "F")}
-    chosen = choose(*of("--pe"), of("--set"))
-    (D,) = map(int, of("--head-width"))
-    fields = model_fields([*of("--model"), *(f"window={n}" for n in of("--window"))])
-    assert shaped("llama", **sizes, **chosen, D=D, **fields) == cfg
+    assert made(data["train"]).encodings == config_of(public(kind)).encodings
+    assert made(data["train"], data["sizes"]) == config_of(public(kind))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.json")))
+def test_lines_for_published_files_are_true(shown, made, name):
+    """One line is printed of what is read as a whole; of others one for each rotation, or for all of them,
+    and what is missing.
+    """
+    public = json.loads((CONFIGS / f"{name}.json").read_text())
+    said, data = shown(public)
+    printed = [line[line.index(share.program()) :] for line in said.splitlines() if " train " in line]
+    rotations = huggingface.read(public).rotations
+    if " " not in REAL[name]:
+        assert printed == [data["train"]]
+        assert made(data["train"], data["sizes"]) == config_of(public)
+        made(data["train"])
+        return
+    assert data["left_out"].startswith("all but the rotations: ")
+    lines = [data["train"]] * len(rotations) if data["train"] else [r["train"] for r in data["rotations"]]
+    assert printed == list(dict.fromkeys(lines))
+    for line, r in zip(lines, rotations, strict=True):
+        cfg, wanted = made(line), r.cfg.encoding(0)
+        for layer in [n for n in r.which if n < cfg.layers] if data["train"] else [0]:
+            own = cfg.encoding(layer)
+            widths = (cfg.layer(layer).layout, cfg.D, cfg.R, softmax_scale(own, cfg.D))
+            assert widths == (r.cfg.layout, r.cfg.D, r.cfg.R, softmax_scale(wanted, r.cfg.D))
+            for n in r.lengths:
+                same(rotation(own, {}, PLACES, n), rotation(wanted, {}, PLACES, n), 0)
 
 
 def test_what_the_line_leaves_out_is_said(shown):
@@ -569,6 +714,27 @@ def test_what_the_line_leaves_out_is_said(shown):
     assert "left out" in said
     _, data = shown({**GPT, "model_type": "gpt2"})
     assert (data["rotations"], "--pe learned" in data["train"]) == ([], True)
+    assert data["sizes"] == "--layers 5 --width 24 --heads 6 --kv-heads 6 --ff 96 --model V=31 --len 64"
+    assert data["left_out"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "positions"),
+    [
+        (public("falcon") | {"alibi": True}, "theirs is added before the softmax", "alibi"),
+        ({"model_type": "opt"}, "missing here for it: a table of the names of its tensors", "learned"),
+        ({"model_type": "bert"}, "for it: a layer between the last one and the head", "learned"),
+        ({"model_type": "jamba"}, "for it: a table of the names of its tensors", "none"),
+    ],
+)
+def test_what_turns_nothing_and_is_not_read(tmp_path, capsys, kind, missing, positions):
+    """What is missing is said, beside what its positions are."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(kind))
+    assert run(["show", "--config", str(path)], Signals()) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert missing in said
+    assert f"turns nothing: its positions are those of the encoding {positions}" in said
 
 
 def test_nothing_is_drawn_of_what_turns_nothing(shown, capsys):

@@ -12,7 +12,7 @@ CONFIGS = Path(__file__).resolve().parent / "configs"
 SIZES = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 6}
 SIZES |= {"intermediate_size": 40, "max_position_embeddings": 64, "num_key_value_heads": 2}
 LLAMA = {"model_type": "llama", **SIZES}
-SMOL = {"model_type": "smollm3", **SIZES}
+SMOL = {"model_type": "smollm3", **SIZES}  # whose class turns with the base 2e6
 MISTRAL = {"model_type": "mistral", **SIZES, "sliding_window": None}
 OLMO = {"model_type": "olmo3", **SIZES, "sliding_window": 3}
 GEMMA = {"model_type": "gemma2", **SIZES, "query_pre_attn_scalar": 16, "head_dim": 8, "sliding_window": 3}
@@ -45,7 +45,7 @@ def layers_of(data):
 
 
 ALL = [0, 1, 2, 3, 4]
-NOPE = {"encoding": ["rope", "none"], "base": [10000.0, None], "rotary_dim": [4, None]}
+NOPE = {"encoding": ["rope", "none"], "base": [2e6, None], "rotary_dim": [4, None]}
 NOPE |= {"layout": ["half", None]}
 APART = {
     "windows in the last layers": (

@@ -8,7 +8,7 @@ import click
 from peref import modules
 from peref.cli import options, text
 from peref.config import Config
-from peref.encodings import SHOWN, claims_of, get, names, origin, shapes, wanted
+from peref.encodings import SHOWN, claims_of, get, names, origin, rotates, shapes, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
 from peref.member import SETTINGS, encodings_of, settings_of
@@ -73,7 +73,7 @@ def describe(name: str) -> dict[str, Any]:
     """One encoding, as data."""
     encoding = get(name)
     known = {key: as_option(default, kind) for key, (default, kind) in options_of(encoding).items()}
-    if encoding.rotate:  # options that every rotation has and Config keeps
+    if rotates(encoding):  # options of whatever turns, which Config keeps
         kinds = Config.__annotations__
         known |= {key: as_option(getattr(Config, field), kinds[field]) for key, field in OF_ROTATIONS.items()}
     return {

@@ -16,8 +16,10 @@ from peref.encodings import get, options
 from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
+from peref.huggingface.rotation import layers_for
 from peref.lab.effects import Subject
 from peref.pair import Pair
+from peref.porting.families import FAMILIES, NOT_HERE
 from peref.tasks import TASKS
 
 PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
@@ -35,8 +37,10 @@ def read_config(path: Path) -> tuple[Found, Config | Pair | None, str]:
         missing = str(error)
     try:
         return huggingface.read(public), cfg, missing
-    except Misuse:
+    except Misuse as error:
         if cfg is None:
+            if public.get("model_type") in FAMILIES | NOT_HERE and str(error) != missing:
+                raise Misuse(f"{missing}; {error}") from None
             raise
         return Found(str(public["model_type"]), cfg.L, cfg.layers, ()), cfg, missing
 
@@ -49,11 +53,24 @@ def words_of(cfg: Config | Pair) -> list[str]:
     line = ["--pe", cfg.named, *settings_said(cfg)]
     if cfg.R is not None:
         line += ["--set", f"rotary_dim={cfg.R}", "--set", f"layout={cfg.layout}"]
-    line += ["--head-width", str(cfg.D)] + ([] if cfg.window is None else ["--window", str(cfg.window)])
+    line += [] if cfg.G is None else ["--head-width", str(cfg.D)]
+    line += [] if cfg.window is None else ["--window", str(cfg.window)]
+    line += layers_for(len(cfg.pe))
     fields = {name: getattr(cfg, name) for name in ("norm", "activation", "biases", "qk_norm", "eps", "tied")}
     fields = {name: x for name, x in fields.items() if x != getattr(Config, name)}
     fields |= ({} if cfg.qkv_bias in (cfg.biases, None) else {"qkv_bias": cfg.qkv_bias}) | cfg.unusual
     return line + [word for name, x in fields.items() for word in ("--model", f"{name}={text.shown(x)}")]
+
+
+def size_words(cfg: Config | Pair) -> list[str]:
+    """The arguments of `train` that are left out there; of a pair the decoder's, and no length, which is the
+    task's.
+    """
+    if isinstance(cfg, Pair):
+        return size_words(cfg.decoder)[:-2]
+    sizes = {"layers": cfg.layers, "width": cfg.C, "heads": cfg.H, "kv-heads": cfg.G, "ff": cfg.F}
+    words = [word for name, n in sizes.items() if n is not None for word in (f"--{name}", str(n))]
+    return [*words, "--model", f"V={cfg.V}", "--len", str(cfg.L)]
 
 
 def settings_said(cfg: Config, of: str = "") -> Iterator[str]:
@@ -75,9 +92,19 @@ def described(path: str, found: Found, cfg: Config | Pair | None, missing: str) 
         "layers": found.layers,
         "without_positions": list(found.still),
         "train": text.command("train", *whole) if whole else None,
-        "left_out": f"all but the rotations: {missing}" if missing else None,
+        "sizes": " ".join(size_words(cfg)) if cfg else None,
+        "left_out": left_out(cfg, missing),
         "rotations": [rotation_data(r) for r in found.rotations],
     }
+
+
+def left_out(cfg: Config | Pair | None, missing: str) -> str | None:
+    """What the line has not, beside sizes, in words."""
+    if cfg is None:
+        return f"all but the rotations: {missing}"
+    if isinstance(cfg, Pair) and cfg.encoder.layers != cfg.decoder.layers:
+        return f"that the encoder has {counted(cfg.encoder.layers, 'layer')}"
+    return None
 
 
 def rotation_data(r: Rotation) -> dict[str, Any]:
@@ -115,18 +142,22 @@ def config_lines(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
             which = f", {len(which)} of {data['layers']} layers: {', '.join(map(str, which))}"
         if r["layers"]:
             yield text.labelled("layers", f"{r['layers']}{which or ''}")
-        yield from rotation_lines(r)
+        yield from rotation_lines(r, alone=not data["train"])
     if data["train"]:
         yield f"\nall layers    {data['train']}"
+    if data["sizes"]:
+        yield f"{'left out':14}its sizes: {data['sizes']}"
     if data["left_out"]:
         yield text.labelled("left out", data["left_out"])
     yield from (text.labelled("picture", path) for path in drawn)
 
 
-def rotation_lines(r: dict[str, Any]) -> Iterator[str]:
+def rotation_lines(r: dict[str, Any], alone: bool) -> Iterator[str]:
+    """One rotation; where it stands `alone`, no line is for all layers, also the one that means it."""
     half, R, D = r["rotary_dim"] // 2, r["rotary_dim"], r["head_width"]
     yield text.labelled("encoding", f"{r['encoding']}: {r['formula']}")
-    yield f"{'command':14}{r['train']}"
+    if alone:
+        yield f"{'command':14}{r['train']}"
     pairs = f"n with n + {half}" if r["layout"] == "half" else "2n with 2n + 1"
     turning = f"{R} of {D} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})"
     yield text.labelled("turns", turning)

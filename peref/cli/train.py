@@ -213,20 +213,22 @@ def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
     for name, option, what in (("task", "--task", "reverse"), ("encoder", "--encoder", "NAME")):
         if getattr(given, name) is None:
             raise Misuse(f"an encoder is trained on a task, and a task with one; add {option} {what}")
-    if given.data is not None or said.get("causal") is not None or "cross" in said:
+    unused = given.data, given.recipe_valid_bytes, said.get("causal"), said.get("cross")
+    if any(value is not None for value in unused):
         raise Misuse(
             "a task has no text, and an encoder and a decoder see what they see; leave out --data, "
-            "--causal and cross"
+            "--valid-bytes, --causal and cross"
         )
     exercise = Exercise(given.task, said.pop("L", Exercise.longest))
     recipe = Recipe(**exercise.task.recipe | picked("recipe", vars(given)))
     shape = FIRST_SHAPE if given.shape is None else given.shape
     turning = {name: said.pop(name) for name in ("R", "layout") if name in said}
     said |= {"L": exercise.longest + 1}
-    before = choose(
-        given.encoder,
-        [one.removeprefix(OF_ENCODER) for one in given.settings if one.startswith(OF_ENCODER)],
-    )
+    mine = [one.removeprefix(OF_ENCODER) for one in given.settings if one.startswith(OF_ENCODER)]
+    try:
+        before = choose(given.encoder, mine)
+    except Misuse as error:
+        raise Misuse(f"--encoder {given.encoder}: {error}") from None
     pair = Pair(
         shaped(shape, **said | before | {"causal": False}), shaped(shape, **said | turning | {"cross": True})
     )

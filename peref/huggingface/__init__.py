@@ -107,6 +107,9 @@ def dictionaries(
     if new and old and new != old:
         says = "rope_parameters says something else; Hugging Face takes rope_scaling where both are there"
         top.note("contradictory", "rope_scaling", says)
+    if not new and not old and kind in facts.ROTATION:
+        new = facts.ROTATION[kind]
+        top.note("assumed", "rope_parameters", f"absent; {new}, as the class has it")
     here = Keys(old or new, top.at("rope_scaling" if old else "rope_parameters"), top.notes)
     if nested := {key: inner for key, inner in here.values.items() if isinstance(inner, dict)}:
         for key in (key for key, value in here.values.items() if key not in nested and value is not None):

@@ -64,7 +64,29 @@ SHARE = {  # the part of a head that turns
 GEMMA_3, GEMMA_3N = ("gemma3", "gemma3_text"), ("gemma3n", "gemma3n_text")
 BASE = {
     **{"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "olmo3": 500000.0, "chatglm": 1e4},
+    **{"cohere": 500000.0, "smollm3": 2e6, "helium": 1e5, "longcat_flash": 1e7, "phimoe": 1e6},
+    **every_word("ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text qwen3_vl_text", 500000.0),
+    **every_word("qwen2_vl_text qwen2_5_vl_text", 1e6),
     **dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e6),
+}
+HEAD = {  # its width, where most classes divide hidden_size by num_attention_heads
+    **every_word("glm glm4 helium ernie4_5 llama4_text ministral3 qwen3 qwen3_vl_text", 128),
+    **every_word("qwen3_next gemma gemma2", 256),
+    **dict.fromkeys(GEMMA_3 + GEMMA_3N, 256),
+    "gpt_oss": 64,
+}
+TURNED = {"gptj": 64, "codegen": 64}  # channels of a head that turn
+ROTATION: dict[str, dict[str, Any]] = {  # all of it, where none is said
+    kind: {"rope_type": "yarn", "factor": factor, "beta_fast": 32.0, "beta_slow": 1.0, **more}
+    for kind, factor, more in (
+        ("gpt_oss", 32.0, {"truncate": False, ORIGINAL: 4096}),
+        (
+            "ministral3",
+            16.0,
+            {"rope_theta": 1e6, ORIGINAL: 16384, "mscale": 1.0, "mscale_all_dim": 1.0}
+            | {"llama_4_scaling_beta": 0.1},
+        ),
+    )
 }
 LOCAL = dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4)  # the base of layers with a window, which no scaling concerns
 UNSCALED = ("olmo3",)  # nor does it here, and their base is that of the others

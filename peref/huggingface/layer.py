@@ -88,6 +88,9 @@ class Layer:
         H = self.top.first(("num_attention_heads", "n_head"), "size")[1]
         if given is not None:
             return given
+        if (wide := facts.HEAD.get(self.kind)) is not None:
+            self.top.note("assumed", "head_dim", f"absent; {wide}, as the class has it")
+            return wide
         if C is None or H is None:
             raise Misuse(f"the config has no head_dim, and no hidden_size with num_attention_heads; {SAVED}")
         if C % H:
@@ -104,6 +107,8 @@ class Layer:
             return D
         key, share = (SHARES[0], inside) if inside is not None else (key or SHARES[0], share)
         wide = self.top.size("rotary_dim")
+        if share is None and wide is None and (wide := facts.TURNED.get(self.kind)) is not None:
+            self.top.note("assumed", "rotary_dim", f"absent; {wide}, as the class has it")
         if share is None and wide is None and self.kind in facts.SHARE:
             share = facts.SHARE[self.kind]
             self.top.note("assumed", SHARES[0], f"absent; {digits(share)}, as the class has it")

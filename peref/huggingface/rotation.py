@@ -66,6 +66,11 @@ def widths(cfg: Config) -> list[str]:
     return [*setting({"rotary_dim": cfg.R, "layout": cfg.layout}), "--head-width", str(cfg.D)]
 
 
+def layers_for(cycle: int) -> list[str]:
+    """Words of `train` for a cycle that is longer than its model."""
+    return ["--layers", str(cycle)] if cycle > Config.layers else []
+
+
 def words(r: Rotation) -> list[str]:
     """The arguments of `train` that mean this rotation."""
     return ["--pe", r.name, *setting(r.options), *widths(r.cfg)]
@@ -100,4 +105,4 @@ def cycle(found: Found) -> list[str]:
     line = ["--pe", ",".join("none" if r is None else r.name for r in once)]
     for index, r in enumerate(once):
         line += [] if r is None else setting(r.options, f"{index}.")
-    return [*line, *heads.pop()]
+    return [*line, *heads.pop(), *layers_for(len(once))]

@@ -19,6 +19,7 @@ from peref.porting.families import (
     NOT_HERE,
     PAIRS,
     READ,
+    WHY,
     Family,
     Kind,
     Theirs,
@@ -54,8 +55,7 @@ def config_of(public: Mapping[str, Any]) -> Config:
     family, given, fields = fields_of(text_of(public))
     if family.names in PAIRS:
         raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
-    members, R, layout, window = members_of(family, given, fields["layers"])
-    turning = {} if R is None else {"R": R, "layout": layout}
+    members, turning, window = members_of(family, given, fields["layers"])
     return Config(pe=members, window=window, **turning, **fields)
 
 
@@ -85,8 +85,6 @@ def fields_of(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any], dict[s
                 "it changes nothing that is computed"
             )
     given = keys | dict(public)
-    if public.get("rope_scaling"):  # which replaces the rotation of the class
-        given["rope_parameters"] = public.get("rope_parameters")
     if missing := [
         key for key, value in given.items() if value is ... or (keys.get(key) is ... and value is None)
     ]:
@@ -132,7 +130,8 @@ def names_of(public: Mapping[str, Any]) -> Kind:
 
 def only(key: str, value: Any, *allowed: Any) -> None:
     if value not in allowed:
-        raise Misuse(f"{key} is {value!r}; only {' and '.join(map(repr, allowed))} can be expressed")
+        why = f": {WHY[key]}" if key in WHY else ""
+        raise Misuse(f"{key} is {value!r}; only {' and '.join(map(repr, allowed))} can be expressed{why}")
 
 
 def picked_fields(wanted: Mapping[str, Any], given: Theirs) -> dict[str, Any]:
@@ -143,38 +142,38 @@ def picked_fields(wanted: Mapping[str, Any], given: Theirs) -> dict[str, Any]:
 Members = tuple[tuple[str, dict[str, Any]], ...]
 
 
-def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int | None, Any, int | None]:
-    """The shortest cycle of encodings with the settings of their layers; rotary width, layout and window of
-    the model.
+def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, dict[str, Any], int | None]:
+    """The shortest cycle of encodings with the settings of their layers; of what turns, head width, rotary
+    width and layout, R, D and layout of the model; its window.
     """
     windows = windows_of(given, layers)
     alike = len(set(windows)) == 1
     said = lambda wanted: {name: x for name, x in picked_fields(wanted, given).items() if x is not None}
     dense = picked_fields(family.dense, given)
     fed = [{} if family.sparse(given, layer) else dense for layer in range(layers)]
-    settings = said(family.layers)
+    settings, turning = said(family.layers), dict[str, Any]()
     if family.positions:
-        (name, options), R, layout = family.positions(given), None, None
+        name, options = family.positions(given)
         order = [(name, options | settings)] * layers
     else:
-        order, R, D, layout = rotations_of(
+        order, turning = rotations_of(
             given, layers, settings | said(family.turning), settings | said(family.still)
         )
-        if D != R and not family.partial:
+        if turning["D"] != turning["R"] and not family.partial:
             raise Misuse(
-                f"partial_rotary_factor leaves {R} of {D} channels; the class of a {given['model_type']} "
-                "turns all"
+                f"partial_rotary_factor leaves {turning['R']} of {turning['D']} channels; the class of a "
+                f"{given['model_type']} turns all"
             )
     found = [
         (name, options | ({} if alike or window is None else {"window": window}) | more)
         for (name, options), window, more in zip(order, windows, fed, strict=True)
     ]
-    return tuple(found[: period(found)]), R, layout, windows[0] if alike else None
+    return tuple(found[: period(found)]), turning, windows[0] if alike else None
 
 
 def rotations_of(
     given: Theirs, layers: int, turning: dict[str, Any], still: dict[str, Any]
-) -> tuple[list[Any], int, int, Any]:
+) -> tuple[list[Any], dict[str, Any]]:
     """How q and k of each layer turn, as huggingface reads it, with the settings of those that turn and of
     those that do not. Raises Misuse where two keys disagree, or one
     is not understood.
@@ -200,7 +199,7 @@ def rotations_of(
             order[n] = (r.name, r.options | turning)
     for n in found.still:
         order[n] = ("none", still)
-    return order, *shapes.pop()
+    return order, dict(zip(("R", "D", "layout"), shapes.pop(), strict=True))
 
 
 def windows_of(given: Theirs, layers: int) -> list[int | None]:

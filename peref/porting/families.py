@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from peref.errors import Misuse
-from peref.huggingface.facts import every_word
+from peref.huggingface.facts import ROTATION, every_word
 
 Kind = Literal[
     "llama",
@@ -362,7 +362,7 @@ LLAMA = Family(
     },
     {
         **{"L": "max_position_embeddings", "V": "vocab_size", "C": "hidden_size", "F": "intermediate_size"},
-        **{"layers": "num_hidden_layers", "D": "head_dim", "eps": "rms_norm_eps"},
+        **{"layers": "num_hidden_layers", "eps": "rms_norm_eps"},
         **{"H": "num_attention_heads", "G": heads("num_key_value_heads"), "tied": "tie_word_embeddings"},
     },
     {"norm": "rms"},
@@ -382,7 +382,7 @@ OLMO = LLAMA.but(
     settings={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
 )
 GEMMA = LLAMA.but(
-    keys={"attention_bias": False, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"}
+    keys={"attention_bias": False, "hidden_activation": "gelu_pytorch_tanh"}
     | {"hidden_act": None, "tie_word_embeddings": True, "sliding_window": 4096, "query_pre_attn_scalar": 256}
     | {"num_key_value_heads": 4, "final_logit_softcapping": None, "attn_logit_softcapping": None}
     | {"use_bidirectional_attention": False, "sliding_window_pattern": None},
@@ -401,9 +401,8 @@ EXPERTS = LLAMA.but(
 )
 GPT_OSS = EXPERTS.but(
     names="gpt_oss",
-    keys={"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}
+    keys={"num_key_value_heads": 8, "sliding_window": 128, "sliding_window_pattern": 2}
     | {"rms_norm_eps": 1e-5, "attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0}
-    | {"rope_parameters": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}}
     | every_word("initial_context_length experts_per_token", None),
     fields=ATTENTION_BIAS | {"activation_limit": "swiglu_limit"},
     settings={"ff_bias": True, "router_bias": True},
@@ -411,10 +410,9 @@ GPT_OSS = EXPERTS.but(
     activations=("hidden_act", {"silu": "swiglu_clamped"}),
     only={"swiglu_alpha": (1.702,)},
 )
-GPT_OSS.keys["rope_parameters"] |= {"truncate": False, "original_max_position_embeddings": 4096}
 LLAMA4 = EXPERTS.but(
     names="llama4",
-    keys={"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5, "attention_bias": False}
+    keys={"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "attention_bias": False}
     | {"num_local_experts": 16, "num_experts_per_tok": 1, "intermediate_size_mlp": 16384, "moe_layers": None}
     | {"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None}
     | {"no_rope_layer_interval": 4, "attention_chunk_size": 8192, "attn_temperature_tuning": True}
@@ -504,7 +502,7 @@ FALCON = Family(
     },
     {"norm": "layer", "norm_bias": True},
     activations=("activation", UNGATED),
-    only={"alibi": (False,)},  # inside the softmax scale, and its slopes in bfloat16
+    only={"alibi": (False,)},
 )
 BLOOM = GPT2.but(
     names="bloom",
@@ -668,10 +666,11 @@ def scales_outputs(given: Theirs) -> bool:
 
 
 FAMILIES: dict[str, Family] = {
-    "llama": BIASED,
+    # FastChat's, how long a text it serves: nothing is computed from it
+    "llama": BIASED.but(keys={"max_sequence_length": None}),
     "mistral": LLAMA.but(keys={"num_key_value_heads": 8, "sliding_window": 4096}),
     "ministral3": LLAMA.but(
-        keys={"num_key_value_heads": 8, "head_dim": 128, "sliding_window": None, "rms_norm_eps": 1e-5},
+        keys={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5},
         layers={
             "temperature": lambda g: "ministral3" if scaling(g, "llama_4_scaling_beta") else None,
             "temperature_slope": lambda g: scaling(g, "llama_4_scaling_beta"),
@@ -681,9 +680,7 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     "qwen2": QWEN.but(settings={"qkv_bias": True}),
-    "qwen3": QWEN.but(
-        keys={"head_dim": 128, "attention_bias": False}, settings={"qk_norm": True}, fields=ATTENTION_BIAS
-    ),
+    "qwen3": QWEN.but(keys={"attention_bias": False}, settings={"qk_norm": True}, fields=ATTENTION_BIAS),
     "mixtral": EXPERTS.but(
         keys={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
         | {"num_local_experts": 8, "num_experts_per_tok": 2},
@@ -731,7 +728,7 @@ FAMILIES: dict[str, Family] = {
     "glm": LLAMA.but(
         names="glm",
         partial=True,
-        keys={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "attention_bias": True},
+        keys={"num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7, "attention_bias": True},
         fields={"qkv_bias": "attention_bias"},
     ),
     "phi3": LLAMA.but(
@@ -744,7 +741,7 @@ FAMILIES: dict[str, Family] = {
     "gptj": GPT2.but(
         names="gptj",
         partial=True,
-        keys={"rotary_dim": 64, "tie_word_embeddings": False, "rope_parameters": None, "rotary": True},
+        keys={"rotary_dim": None, "tie_word_embeddings": False, "rope_parameters": None, "rotary": True},
         only={"rotary": (True,)},
         settings={"biases": False, "ff_bias": True, "norm_bias": True, "head_bias": True}
         | {"residual": "shared"},
@@ -776,7 +773,11 @@ NOT_HERE = {
     **every_word("chatglm glm4 qwen internlm2 stablelm starcoder2", "a table of the names of its tensors"),
 }
 
+# what is missing where a key has another value than it may have here
+WHY = {"alibi": "theirs is added before the softmax scale, with slopes in bfloat16"}
+
 
 def scaling(given: Theirs, key: str) -> Any:
     """A key of the rotation's dict, wherever that is."""
-    return {**(given["rope_parameters"] or {}), **(given["rope_scaling"] or {})}.get(key)
+    said = {**(given["rope_parameters"] or {}), **(given["rope_scaling"] or {})}
+    return (said or ROTATION.get(given["model_type"], {})).get(key)
