@@ -13,7 +13,7 @@ import numpy as np
 from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
-from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled
+from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled, turning
 from peref.ops.place import At, positions_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -260,7 +260,7 @@ class Config:
         return ",".join(name for name, _ in self.pe)
 
     def _check_encodings(self) -> None:
-        rotates = any(fills(name, "rotate") for name, _ in self.pe)
+        rotates = any(turning(name) for name, _ in self.pe)
         if not rotates and (self.R is not None or self.layout != "half"):
             what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")

@@ -42,7 +42,7 @@ from peref.hooks import (
     score_terms,
     turn_heads,
 )
-from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, fills, settled
+from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, settled, turning
 from peref.model import PLAIN
 from peref.ops.attention import scores
 from peref.ops.place import At, positions_of
@@ -93,7 +93,7 @@ last_rows = Op(last_rows_forward, last_rows_backward)
 
 
 # where a call says nothing of layers
-ONE_LAYER: dict[str, Any] = {"layer": 0, "layers": 1, "earlier": 0, "biased": False}
+ONE_LAYER: dict[str, Any] = {"layer": 0, "layers": 1, "earlier": 0, "biased": False, "pairs": "half"}
 SOFTMAX = ("", "rotate", "bias", "score", "attend")
 
 
@@ -238,7 +238,7 @@ def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) ->
     """R, None where the encoding turns nothing."""
     if layout not in LAYOUTS:
         raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
-    if not fills(name, "rotate"):
+    if not turning(name):
         if rotary_dim is not None:
             raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
         return None
@@ -405,25 +405,27 @@ def score(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """What the encoding `name` adds to the logits of q [B,H,T,D] and k [B,G,T,D] by their content, [B,H,T,T],
-    0 where a query does not look. x and the settings are those of `attention`.
+    """What the encoding `name` adds to the logits of q [B,H,T,D] and k [B,G,S,D] by their content, [B,H,T,S],
+    0 where a query does not look; the queries are the last T of the S tokens. x and the settings are those of
+    `attention`.
 
     Raises Misuse for an encoding that adds no such thing, and sizes that do not fit.
     """
     dtype, sizes = real({"q": q, "k": k} | ({} if x is None else {"x": x})), heads_of(q, k)
-    B, T = q.shape[0], q.shape[2]
-    if k.shape[2] > T:
-        raise Misuse(f"there are {T} queries and {k.shape[2]} keys; expected as many")
-    facts = sizes | {"L": T if L is None else L, "causal": causal, "window": window}
+    B, T, S = q.shape[0], q.shape[2], k.shape[2]
+    facts = sizes | {"L": S if L is None else L, "causal": causal, "window": window}
     facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1]}
     encoding = chosen(name, ("score",), facts, options)
     if x is None and encoding.features:
-        raise Misuse(f"{name} computes something of the layer's input; give x [B,T,C]")
+        raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
     p = parameters(name, encoding, params, seed, dtype)
-    at = place(name, encoding, dtype, T, positions, B, causal=causal, window=window, seg=seg)
+    at = place(name, encoding, dtype, S, positions, B, causal=causal, window=window, seg=seg)
+    if T < S:  # something of every token: as many queries, of which the last count
+        q = join(np.zeros((B, sizes["H"], S - T, sizes["D"]), dtype), q, axis=2)
     terms = score_terms(PLAIN, encoding, p, q, k, features(PLAIN, encoding, p, x, at)[0], at)
-    nothing = np.zeros((B, sizes["H"], T, 1), dtype)
-    return masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)
+    nothing = np.zeros((B, sizes["H"], S, 1), dtype)
+    found = masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)
+    return found if T == S else last_rows(found, count=T)
 
 
 def embed(

@@ -19,7 +19,7 @@ from peref.config import Config
 from peref.encodings import origin
 from peref.errors import Diverged, Misuse, counted
 from peref.masking import masked_tokens
-from peref.member import fills, kinds, settings_of
+from peref.member import fills, kinds, settings_of, turning
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
 from peref.pair import Pair
@@ -211,10 +211,10 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
             raise Misuse(f"{what}; give {counted(len(stay), 'name')}, so that each keeps its own")
         pairs = zip(stay, chosen["pe"], strict=True)
         chosen["pe"] = tuple((name, among(old, kinds(name)) | dict(new)) for old, (name, new) in pairs)
-    rotates = any(fills(name, "rotate") for name, _ in chosen["pe"])
+    rotates = any(turning(name) for name, _ in chosen["pe"])
     attends = any(not fills(name, "mix") for name, _ in chosen["pe"])
-    turning = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}
-    return replace(cfg, **turning | {"G": cfg.G if attends else None} | chosen)
+    rotary = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}
+    return replace(cfg, **rotary | {"G": cfg.G if attends else None} | chosen)
 
 
 def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -> None:

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, Literal
 
 from peref.combination import check_together, combined, flat, inside
-from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, spelled
+from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, rotates, spelled
 from peref.errors import Misuse, did_you_mean
 from peref.ops.place import At
 from peref.ops.temperature import Temperature, factor_at
@@ -109,6 +109,11 @@ def fills(name: str, *hooks: str) -> bool:
     return any(getattr(get(one), hook) for one in encodings_of(name) for hook in hooks)
 
 
+def turning(name: str) -> bool:
+    """Whether one of a member's encodings turns q and k."""
+    return any(rotates(get(one)) for one in encodings_of(name))
+
+
 def by_hooks(name: str) -> str:
     """The member's name with its encodings in the order of the hooks. Raises Misuse for an unknown one, and
     for those that cannot stand together.
@@ -124,9 +129,9 @@ def by_hooks(name: str) -> str:
 def settings_of(name: str) -> dict[str, Any]:
     """Setting -> annotation, of a layer of this member."""
     attending = () if fills(name, "mix") else ("window", "chunk", "global_tokens", *sorted(SHARPER))
-    turning = ("rotary_dim", "layout") if fills(name, "rotate") else ()
+    rotary = ("rotary_dim", "layout") if turning(name) else ()
     scaled = () if fills(name, "mix", "attend") else ("scale", "softcap", "sinks")
-    return {setting: SETTINGS[setting] for setting in (*attending, *turning, *scaled, *FEEDING)}
+    return {setting: SETTINGS[setting] for setting in (*attending, *rotary, *scaled, *FEEDING)}
 
 
 def kinds(name: str) -> dict[str, Any]:
@@ -173,6 +178,7 @@ def bound(
     """
     names, parts = encodings_of(name), {}
     facts |= {"R": given.get("rotary_dim", facts["R"]), "biased": len(names) > 1 and fills(name, "bias")}
+    facts |= {"pairs": given.get("layout", model["layout"])}
     for one in names:
         own = dict(given) if len(names) == 1 else inside(one, given)
         pe = bind(get(one), facts | {"earlier": earlier(one)}, own)

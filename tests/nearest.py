@@ -24,6 +24,7 @@ from peref.golden.compute.operation import operate
 from peref.golden.compute.reference import inputs
 from peref.golden.spec.cases import Case, sized
 from peref.hooks import around
+from peref.member import turning
 from peref.ops.place import At
 from peref.tape import value
 
@@ -147,9 +148,9 @@ def lengths() -> list[Reading]:
     ]
 
 
-def widths() -> list[Reading]:
+def widths(rotates: bool) -> list[Reading]:
     return [
-        Reading("R", "frequencies of the head width", of_head_width),
+        *([Reading("R", "frequencies of the head width", of_head_width)] if rotates else []),
         Reading("R", "every channel turns", with_facts(R=lambda c: c.D)),
         Reading("R", "the scale is that of R", scaled(lambda c: c.config.R)),
         Reading(
@@ -257,7 +258,7 @@ def of(name: str) -> tuple[Reading, ...]:
         *of_options(name),
         *lengths(),
         *places(),
-        *(widths() if hook == "rotate" else []),
+        *(widths(hook == "rotate") if turning(name) else []),
         *(distances() if hook == "bias" else []),
         *([] if hook in ("embed", "mix") else heads()),
     )

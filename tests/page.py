@@ -90,6 +90,20 @@ def softmax(s, see):
     return e / e.sum(-1, keepdims=True)
 
 
+def turned_scores(q, k, e, o, f):
+    """Where q [H,T,D] turns for key s by e[t,s] base^(-2n/R): with k [H,T,D], over sqrt(D), [H,T,T]."""
+    R = f["R"]
+    phi = e[..., None] * o["base"] ** (-2 * np.arange(R // 2) / R)
+    half = (slice(0, R // 2), slice(R // 2, R)), (slice(0, R, 2), slice(1, R, 2))
+    a, b = half[f["layout"] == "interleaved"]
+    y = np.repeat(q[:, :, None], len(e), 2)
+    y[..., a], y[..., b] = (
+        y[..., a] * np.cos(phi) - y[..., b] * np.sin(phi),
+        y[..., a] * np.sin(phi) + y[..., b] * np.cos(phi),
+    )
+    return np.einsum("htsd,hsd->hts", y, k) / q.shape[-1] ** 0.5
+
+
 def frequencies(of):
     """The program of a rotation whose frequencies, (p, o, R, L, n, w) -> [P], with or without a gain, are the
     same at every position.

@@ -9,7 +9,6 @@ import fake_cublas
 import fake_cupy
 import numpy as np
 import pytest
-from registry import RECURRENCES
 
 from peref import backends
 from peref.backends import find
@@ -178,7 +177,7 @@ def test_with_everything(loaded):
         )
         assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - set(
             backends.NO_OPERATION
-        ) | set(RECURRENCES)
+        ) | set(be.recurrences)
         assert not set(be.filled()) & set(be.plain())
         found = environment(be)
         assert (found["backend"], found["gpu"], found["cupy"], found["cuda"]) == (

@@ -248,7 +248,7 @@ def test_attention_that_is_no_sum_is_the_loop(name):
     q, k, v, x = qkvx()
     p = drawn(name)
     got = peref.attention(name, q, k, v, x=x, params=p or None)
-    of = witness(name, "attend", H=H, G=G, D=D, C=C, L=T, causal=True)
+    of = witness(name, "attend", H=H, G=G, D=D, R=D, C=C, L=T, causal=True)
     want = [of(lists(p), *(a[b].tolist() for a in (q, k, v, x)), list(range(T))) for b in range(B)]
     same(got, np.array(want), 1e-12)
 
@@ -809,7 +809,6 @@ def bound_alone(name):
         (lambda q, k, v: peref.attention("none", q, k, v, sinks=True, params={}), "expected: sinks [6]"),
         (lambda q, k, v: peref.attention("none", q, k, v, experts=4), "experts is 4, but this is attention"),
         (lambda q, k, v: peref.score("rope", q, k), "rope fills rotate and cannot do this"),
-        (lambda q, k, v: peref.score("cope", q[:, :, 1:], k), "there are 6 queries and 7 keys"),
         (lambda q, k, v: peref.embed("rope", width=4, tokens=3), "rope fills rotate and cannot do this"),
         (lambda q, k, v: peref.embed("sinusoidal", width=6, tokens=2.5), "the number of tokens is 2.5"),
         (lambda q, k, v: peref.embed("sinusoidal", width=0, tokens=2), "width is 0; expected a whole number"),
@@ -828,3 +827,16 @@ def bound_alone(name):
 def test_what_these_calls_refuse(call, words):
     with pytest.raises(Misuse, match=re.escape(words)):
         call(*qkvx()[:3])
+
+
+@pytest.mark.parametrize("name", [name for name in names() if get(name).score])
+def test_score_of_the_last_queries(name):
+    """Fewer queries than keys are the last tokens; more have nothing that they could be."""
+    rng = np.random.default_rng(1)
+    q, k = rng.standard_normal((2, 4, 5, 6)), rng.standard_normal((2, 2, 5, 6))
+    x = rng.standard_normal((2, 5, 24))
+    whole = peref.score(name, q, k, x=x)
+    assert whole.shape == (2, 4, 5, 5)
+    same(peref.score(name, q[:, :, 3:], k, x=x), whole[:, :, 3:], 1e-12)
+    with pytest.raises(Misuse, match="the queries are the last tokens"):
+        peref.score(name, q, k[:, :, 1:], x=x)

@@ -13,9 +13,10 @@ from peref import evaluate as evaluate_module
 from peref import runs, store
 from peref.backends import Backend
 from peref.config import Config
+from peref.encodings import get, names, rotates
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import Protocol, by_buckets, evaluate, lengths, score, stored, under, weights_of
-from peref.model import check, init, loss
+from peref.model import check, init, logits, loss
 
 TEXT = np.random.default_rng(0).integers(97, 105, 200).astype(np.uint8)
 PLAIN, SLIDING = Protocol(), Protocol(stride=3)
@@ -331,6 +332,19 @@ def test_rope_weights_under_another_base():
     assert losses(other, p) != losses(cfg, p)
     assert losses(under(cfg, "rope", ("base=10000",)), p) == losses(cfg, p)
     assert losses(under(cfg, "rope", ()), p) == losses(cfg, p)
+
+
+@pytest.mark.parametrize("name", [n for n in names() if rotates(get(n)) and not get(n).rotate])
+def test_what_turns_q_and_k_by_itself_reads_weights_of_rope(name):
+    """In the layout and width that they were trained with: near keys are as RoPE has them, far ones are
+    not.
+    """
+    cfg = Config(pe=(("rope", {}),), L=64, C=16, layers=2, H=2, R=4, layout="interleaved")
+    p, other, x = untrained(cfg), under(cfg, name, ()), np.random.default_rng(0).integers(0, 256, (1, 80))
+    assert (other.R, other.layout) == (4, "interleaved")
+    same(logits(other, p, x[:, :8]), logits(cfg, p, x[:, :8]), 1e-12)
+    assert abs(logits(other, p, x) - logits(cfg, p, x)).max() > 1e-3
+    assert abs(logits(under(cfg, name, ("layout=half",)), p, x) - logits(other, p, x)).max() > 1e-3
 
 
 def test_alibi_weights_under_none():

@@ -20,7 +20,7 @@ PROMPT = [100, 101, 102, 32]
 def model(pe="alibi", L=32, **given):
     """A Config and read-only float64 weights, large enough for logits that differ."""
     cfg = Config(pe=((pe, {}),), L=L, C=16, layers=2, H=4, **given)
-    return cfg, frozen({name: 2 * a for name, a in init(cfg, 1, "float64").items()})
+    return cfg, frozen({name: 2 * a for name, a in init(cfg, 3, "float64").items()})
 
 
 def text(cfg, p, count=12, prompt=PROMPT, **given):

@@ -17,7 +17,7 @@ from making import composed, confirmed, programs, reorder
 from making.catalogue import core, full
 from making.witness import documents
 from mutants.table import in_dtype
-from recipes.wholes import blocks, every_aligned, models, steps, traces
+from recipes.wholes import blocks, every_aligned, in_full_set, models, steps, traces
 
 from peref import store
 from peref.backends import Backend
@@ -72,18 +72,19 @@ def test_the_full_set_is_that_of_the_recipes(book):
 
 
 def test_every_encoding_has_every_level(book):
-    """From the registry alone: traces, both models, the gradient of logits, ten steps, and both blocks
-    unless it is added to the embedding.
+    """From the registry alone: traces and, unless its recipe says CORE_ONLY, both models, the gradient of
+    logits, ten steps, and both blocks unless it is added to the embedding.
     """
     have = {(e.words["encoding"], e.id.partition(".")[2]) for e in of_levels(book, *MODEL_LEVELS)}
-    for name in names():
-        assert {(name, "trace/chunks"), (name, "model/llama"), (name, "model/gpt2")} <= have
+    assert {(name, "trace/chunks") for name in names()} <= have
+    for name in in_full_set():
+        assert {(name, "model/llama"), (name, "model/gpt2")} <= have
         assert {(name, f"model/logits-{shape}") for shape in SHAPES} & have
         assert {(name, f"step/{shape}") for shape in SHAPES} & have
     layers = {name for name in names() if not get(name).embed}
-    assert {
-        (name, slug) for name in layers for slug in ("block/llama", "block/gpt2", "trace/long-then-short")
-    } <= have
+    assert {(name, "trace/long-then-short") for name in layers} <= have
+    whole = layers & set(in_full_set())
+    assert {(name, slug) for name in whole for slug in ("block/llama", "block/gpt2")} <= have
     assert {
         (name, "trace/window-rolls")
         for name in layers

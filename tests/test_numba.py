@@ -607,7 +607,7 @@ def test_every_recurrence_with_a_kernel_is_asked_for():
     assert {name: f"{name}_forward" for name in RECURRENCES} == {
         name: op.forward.__name__ for name, op in RECURRENCES.items()
     }
-    assert set(NUMBA.recurrences) == set(RECURRENCES) == set(cuda.BACKEND.recurrences)
+    assert set(NUMBA.recurrences) == set(cuda.BACKEND.recurrences) <= set(RECURRENCES)
     assert not PLAIN.recurrences
 
 

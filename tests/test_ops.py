@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from check import gradient, op_contract, same
 from loops import attention as attention_loop
+from loops import delta as delta_loop
 from loops import loss as loss_loop
 from loops import norm as norm_loop
 from loops import turn as turn_loop
@@ -25,6 +26,7 @@ from peref.ops.activation import gelu, swiglu, swiglu_clamped
 from peref.ops.attention import attention, probabilities, scores, weigh
 from peref.ops.cells import cut_of, pieces
 from peref.ops.cross import Cross
+from peref.ops.delta import delta
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.place import At, positions_in, positions_of
@@ -83,6 +85,13 @@ def of_wkv7(state=None, runs=None, T=5):
     return [r, -abs(log_w), k, random(2, 3, T, 6), kappa, 1 / (1 + np.exp(a)), state, runs]
 
 
+def of_delta(state=None, runs=None, T=5, removes=True, of_heads=False):
+    """r, g, k, v, a, the state and the runs of delta; `of_heads`: a decay for each head."""
+    r, g, k, a = (random(2, 3, T, 4, seed=n) for n in range(4))
+    a = a / np.sqrt((a * a).sum(-1, keepdims=True)) if removes else None
+    return [r, -abs(g[..., :1] if of_heads else g), 0.5 * k, random(2, 3, T, 6), a, state, runs]
+
+
 def of_experts(gated, biased):
     """x, w, the chosen and the maps with their biases: four experts, of whom the last is chosen by nobody."""
     chosen = np.array([[[0, 2], [2, 1], [0, 1]], [[1, 0], [0, 2], [0, 1]]])
@@ -123,6 +132,12 @@ CASES = {
         for gated, f, more in ((True, swiglu, {}), (True, swiglu_clamped, {"limit": 1.0}), (False, gelu, {}))
         for biased in (True, False)
         for on_input in (True, False)
+    ],
+    "ops.delta.delta": [
+        (of_delta(state, runs, 5, removes, of_heads), {"chunk": chunk})
+        for removes in (True, False)
+        for of_heads in (True, False)
+        for state, runs, chunk in ((None, None, 1), (random(2, 3, 4, 6), RUNS, 3), (None, RUNS, 9))
     ],
     "ops.activation.geglu": [([3 * random(3, 5), random(3, 5, seed=1)], {})],
     "ops.gelu_exact.gelu_exact": [([3 * random(3, 5)], {})],
@@ -355,6 +370,10 @@ CASES = {
     "encodings.attend.path.forgotten": [([random(2, 3, 7)], {"T": 4, "scale": 0.5})],
     "encodings.score.forgetting.gate_row": [([random(2, 3, 7)], {"T": 4})],
     "encodings.score.forgetting.gate_column": [([random(2, 3, 7)], {})],
+    "ops.zones.by_zone": [
+        ([np.arange(np.prod(shape)).reshape(shape) % 3, *(random(2, 3, 4, 5, seed=n) for n in range(3))], {})
+        for shape in ((4, 5), (2, 1, 4, 5))
+    ],
 }
 # arrays that stay float64
 WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "encodings.mix.s4d.diagonal_scan": (1,)}
@@ -538,7 +557,7 @@ def test_retention_forms_agree():
                 same(form, forms[0], 1e-14)
 
 
-@pytest.mark.parametrize(("op", "arrays"), [(wkv6, of_wkv6), (wkv7, of_wkv7)])
+@pytest.mark.parametrize(("op", "arrays"), [(wkv6, of_wkv6), (wkv7, of_wkv7), (delta, of_delta)])
 @pytest.mark.parametrize("state", [None, random(2, 3, 4, 6)])
 def test_wkv_forms_agree(op, arrays, state):
     """Recurrent (chunk 1), chunked with a ragged end, and parallel (one chunk) are one function with one
@@ -554,7 +573,7 @@ def test_wkv_forms_agree(op, arrays, state):
             same(form, forms[0], 1e-13)
 
 
-@pytest.mark.parametrize("op", [wkv4, wkv6, wkv7])
+@pytest.mark.parametrize("op", [wkv4, wkv6, wkv7, delta])
 def test_wkv_forgets_where_a_run_ends(op):
     """Each run is the sequence alone, run 0 with the state handed in; padding gives zeros and hands on
     what an empty call would.
@@ -567,7 +586,7 @@ def test_wkv_forgets_where_a_run_ends(op):
             {},
         )
     else:
-        given, settings = (of_wkv6 if op is wkv6 else of_wkv7)()[:-2], {"chunk": 2}
+        given, settings = {wkv6: of_wkv6, wkv7: of_wkv7, delta: of_delta}[op]()[:-2], {"chunk": 2}
         over = {n for n, a in enumerate(given) if a.ndim == 4}
     time = 1 if op is wkv4 else 2
     y, last = op(*given, state, RUNS, **settings)
@@ -606,6 +625,72 @@ def test_wkv6_loses_no_gradient_in_rounding():
         found.append(wkv6.backward(saved, dy.astype(dtype))[1])
     assert abs(found[1]).max() < 1e-4
     same(found[0].astype(np.float64), found[1], 1e-5)
+
+
+@pytest.mark.parametrize("of_heads", [True, False])
+@pytest.mark.parametrize("removes", [True, False])
+def test_delta_is_the_loop(removes, of_heads):
+    """And hands on its last state, from one that is handed in."""
+    *given, _, _ = of_delta(T=7, removes=removes, of_heads=of_heads)
+    state = random(2, 3, 4, 6)
+    y, last = delta(*given, state, None, chunk=4)
+    for b, h in np.ndindex(2, 3):
+        want, end = delta_loop.delta(*(None if a is None else a[b, h].tolist() for a in (*given, state)))
+        same((y[b, h], last[b, h]), (np.array(want), np.array(end)), 1e-13)
+
+
+# of the largest number of each array; over eight seeds and chunks of 1 to 128, 3e-6 was the worst measured
+DELTA_BOUND = 1e-5
+
+
+def far_from_float64(g, T, chunk, removes, seed=0, width=8):
+    """How far y, the last state and all gradients are from float64 with chunks of 16 tokens, relative to the
+    largest number of each: keys of length one, beta up to 2, a state handed in and a gradient that comes
+    through the last.
+    """
+    rng, found = np.random.default_rng(seed), []
+    unit = lambda x: x / np.sqrt((x * x).sum(-1, keepdims=True))
+    r, k, v = (rng.standard_normal((1, 2, T, width)) for _ in "rkv")
+    beta = (1 + seed % 2) / (1 + np.exp(-rng.standard_normal((1, 2, T, 1))))
+    r, k, ends = unit(r), unit(k), rng.standard_normal((2, 1, 2, width, width))
+    arrays, dy = [r, g, beta * k, v, k if removes else None, ends[0]], rng.standard_normal(v.shape)
+    for dtype, size in ((np.float64, 16), (np.float32, chunk)):
+        y, saved, last = delta.forward(
+            *(None if a is None else a.astype(dtype) for a in arrays), None, chunk=size
+        )
+        grads = delta.backward(saved, dy.astype(dtype), ends[1].astype(dtype))
+        found.append([y, last, *(x for x in grads if x is not None)])
+    return max(abs(x - want).max() / abs(want).max() for want, x in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 32, 128])
+@pytest.mark.parametrize("log_decay", [0.0, -2.0, -3.0, -20.0])
+@pytest.mark.parametrize("removes", [True, False])
+def test_delta_keeps_float32_whatever_the_decay(removes, log_decay, chunk):
+    """Forward and backward, of the gradient of g too, which is e^-20 beside the others; a decay of each
+    channel and one of each head.
+    """
+    for width in (8, 1):
+        g = np.full((1, 2, 200, width), log_decay)
+        assert far_from_float64(g, 200, chunk, removes) <= DELTA_BOUND
+
+
+@pytest.mark.parametrize("log_decay", [0.0, -2.0, -3.0, -20.0])
+def test_delta_keeps_float32_over_long_texts(log_decay):
+    g = np.full((1, 2, 8192, 1), log_decay)
+    assert far_from_float64(g, 8192, 64, True) <= DELTA_BOUND
+
+
+def test_delta_takes_any_decay():
+    """Tokens that forget all, and some, and nothing, in one chunk, also -inf: the recurrence's numbers."""
+    given = of_delta(T=7)
+    given[1] = given[1] * np.array([1e30, 1, 0, 100, np.inf, 1e-9, 3])[:, None]
+    wide, dy = delta(*given, chunk=1), random(2, 3, 7, 6, seed=9)
+    same(delta(*given, chunk=7), wide, 1e-12)
+    narrow = [None if a is None else a.astype(np.float32) for a in given]
+    y, saved, last = delta.forward(*narrow, chunk=7)
+    same((y, last), [a.astype(np.float32) for a in wide], 1e-5)
+    assert all(np.isfinite(x).all() for x in delta.backward(saved, dy.astype(np.float32)) if x is not None)
 
 
 def test_wkv4_is_stable():

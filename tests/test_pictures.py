@@ -127,7 +127,7 @@ def test_axes_that_count_have_whole_ticks():
 
 
 WORDS = "nothing is added or and times by for else across the heads present token wavelength angle e Re"
-WORDS += " sin cos log ln exp max sqrt sum softmax sigmoid clip diag"
+WORDS += " sin cos log ln exp max sqrt sum softmax sigmoid clip diag below then min mod"
 
 
 @pytest.mark.parametrize("name", NAMES)

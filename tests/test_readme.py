@@ -300,8 +300,6 @@ SMALL = [
     "4",
     "--save-every",
     "1",
-    "--valid-bytes",
-    "4096",
 ]
 
 
@@ -328,7 +326,8 @@ def told(here):
             newest = max((here / "runs").iterdir(), key=lambda run: (run / "run.json").stat().st_mtime_ns)
             max((newest / "ckpt").iterdir()).unlink()
         elif args[0] == "train":
-            line += [*SMALL, *([] if {"--data", "--task"} & {*args} else ["--data", "text.py"])]
+            line += [*SMALL, *([] if "--task" in args else ["--valid-bytes", "4096"])]
+            line += [] if {"--data", "--task"} & {*args} else ["--data", "text.py"]
         elif args[0] == "generate":
             line += [] if "--task" in args else ["--tokens", "5"]
         elif args[0] == "eval":

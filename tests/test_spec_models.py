@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from page import silu, softmax
 from recipes import module, said
+from recipes.wholes import in_full_set
 
-from peref.encodings import get, names
+from peref.encodings import get
 from peref.golden.spec.book import open_book
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
@@ -212,7 +213,7 @@ def book():
     return open_book(GOLDEN)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", in_full_set())
 def test_a_program_written_from_the_page_agrees(book, name):
     """With every block and model, those through a cache too, which give what one call gives."""
     entries = [
@@ -260,7 +261,7 @@ def test_settings_of_a_layer_are_those_of_the_page(book):
             assert verdict.grade == "A", (entry.id, n, verdict.worst)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", in_full_set())
 def test_a_trace_agrees(book, name):
     """What a cache gives is what the page says of all tokens since it was empty."""
     entries = [

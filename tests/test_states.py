@@ -78,10 +78,13 @@ def test_every_recurrence_takes_the_gradient_of_its_last_state(name):
 
 @pytest.mark.parametrize("name", MIXES)
 def test_the_twins_take_it_or_refuse_it(name):
+    """Those of this layer's recurrences that have twins."""
     from peref.backends.numba import BACKEND
 
     rng = np.random.default_rng(1)
     for key, op, arrays, settings in calls(name):
+        if key not in BACKEND.recurrences:
+            continue
         y, saved, last = op.forward(*arrays, **settings)
         dy, dlast = rng.standard_normal(y.shape), rng.standard_normal(last.shape)
         want = op.backward(saved, dy, dlast)

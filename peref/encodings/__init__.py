@@ -27,6 +27,7 @@ from peref.encodings.record import (
     logit_steps,
     only_where,
     part,
+    rotates,
     settings,
     shapes,
     symbols_of,

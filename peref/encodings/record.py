@@ -25,8 +25,9 @@ HOOKS = {  # what each takes and gives
 }
 # what bind fills in: their settings are facts and options
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "check", "shared", "claims")
-# earlier: layers of this encoding before this one; biased: whether another in its layer adds a bias
-FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier", "biased")
+# earlier: layers of this encoding before this one; biased: whether another in its layer adds a bias;
+# pairs: the layout, of what turns q and k itself instead of filling rotate
+FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier", "biased", "pairs")
 
 LAWS = {
     "shift": "a number added to every position changes nothing",
@@ -145,8 +146,8 @@ class Encoding:
 
 
 # those of a layer of the usual model
-SHOWN = {"H": 4, "G": 2, "D": 32, "R": 32, "C": 128, "L": 512, "causal": True}
-SHOWN |= {"layer": 3, "layers": 4, "earlier": 3, "biased": False}
+SHOWN: dict[str, Any] = {"H": 4, "G": 2, "D": 32, "R": 32, "C": 128, "L": 512, "causal": True}
+SHOWN |= {"layer": 3, "layers": 4, "earlier": 3, "biased": False, "pairs": "half"}
 
 
 def shapes(encoding: Encoding) -> dict[str, list[int]]:
@@ -157,6 +158,11 @@ def shapes(encoding: Encoding) -> dict[str, list[int]]:
 def functions_of(encoding: Encoding) -> dict[str, Callable]:
     """Those of FUNCTIONS that it has, by their names."""
     return {name: f for name in FUNCTIONS if callable(f := getattr(encoding, name))}
+
+
+def rotates(encoding: Encoding) -> bool:
+    """Whether channels of q and k turn, in its rotate or, asking for their `pairs`, elsewhere."""
+    return encoding.rotate is not None or any("pairs" in settings(f) for f in functions_of(encoding).values())
 
 
 def claims_of(encoding: Encoding) -> frozenset[str]:

@@ -37,6 +37,7 @@ from peref.laws.small import (
 )
 
 HOLDS = "not claimed, but holds: claim it"
+NEAR, SPREAD = np.arange(7), np.array([0, 1, 2, 5, 13, 29, 42])
 
 
 def refused(what: str, function: Callable, *given: Any, **more: Any) -> str:
@@ -50,10 +51,10 @@ def refused(what: str, function: Callable, *given: Any, **more: Any) -> str:
     raise broken(f"{what} are computed; {HOLDS}, or raise Misuse")
 
 
-def moved(s: Subject, given: Given, by: int) -> tuple[Any, Any]:
-    """Logits at positions 0 on, and at positions `by` on."""
+def moved(s: Subject, given: Given, by: int, i: Any = NEAR) -> tuple[Any, Any]:
+    """Logits at positions i, and at those `by` later."""
     m, x = Small(s.fitting(given, L=64)), tokens(2, 7)
-    return m.logits(x), m.logits(x, positions=by + np.arange(7))
+    return m.logits(x, positions=i), m.logits(x, positions=by + i)
 
 
 def shift(s: Subject, given: Given) -> None:
@@ -62,8 +63,8 @@ def shift(s: Subject, given: Given) -> None:
 
 
 def not_shift(s: Subject, given: Given) -> None:
-    """Far away, if there is such a place: some hide it up to there."""
-    here, there = moved(s, given, 1021 if "any_length" in s.claims(given) else 13)
+    """Far away, near one another and far apart, if there is such a place: some hide it up to there."""
+    here, there = moved(s, given, *((1021, SPREAD) if "any_length" in s.claims(given) else (13,)))
     if not abs(there - here).max() > 1e-6:
         raise broken(f"logits at other positions are the same: {HOLDS}")
 

@@ -91,6 +91,7 @@ class Subject:
     def of_loop(self, cfg: Config, hook: str, **more: Any) -> Callable | None:
         """The loop of a hook, with the facts of the model and the options that it asks for."""
         facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
+        facts |= {"pairs": cfg.layer(0).layout}
         return self.loop(hook, **{**facts, **cfg.pe[0][1], **more}) if self.loop else None
 
     def real(self, *whole: Any) -> list[Any]:

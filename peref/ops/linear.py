@@ -45,6 +45,14 @@ def transposed(x: Any) -> Any:
     return x.swapaxes(-1, -2)
 
 
+def doubled(found: Any, corner: Any) -> Any:
+    """Blocks along the diagonal [...,N,M,M] two by two, [...,N/2,2M,2M], `corner` [...,N/2,M,M] below each
+    pair's diagonal.
+    """
+    xp, a, c = namespace(found), found[..., 0::2, :, :], found[..., 1::2, :, :]
+    return xp.concatenate([xp.concatenate([a, xp.zeros_like(a)], -1), xp.concatenate([corner, c], -1)], -2)
+
+
 def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
     """The inverse of I + low, low [...,M,M] strictly lower: of blocks along the diagonal, each time twice
     as large, and the corners between them.
@@ -62,10 +70,7 @@ def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
         corner = stacked(
             [low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3
         )
-        corner = -matmul(matmul(c, corner), a)
-        found = xp.concatenate(
-            [xp.concatenate([a, xp.zeros_like(a)], -1), xp.concatenate([corner, c], -1)], -2
-        )
+        found = doubled(found, -matmul(matmul(c, corner), a))
         size *= 2
     return found[..., 0, :M, :M]
 

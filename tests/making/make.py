@@ -92,9 +92,10 @@ def make(folder: Path, only: Sequence[str] = (), say: Callable[[str], None] = la
             raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, names(), 'see: python cli.py list')}")
     sets = {CORE: catalogue.core(), FULL: catalogue.full()}
     places = [
-        (folder / which / name, [c for c in cases if c.encoding == name])
+        (folder / which / name, some)
         for name in only or names()
         for which, cases in sets.items()
+        if (some := [c for c in cases if c.encoding == name])
     ]
     flags = catalogue.flags(case for cases in sets.values() for case in cases)
     parts = [part(place, cases, say, flags[place.name]) for place, cases in places]

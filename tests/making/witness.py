@@ -43,7 +43,7 @@ def loop_of(case: Case, **more: Any) -> Any:
     """The witness of its encoding; of a cycle nothing, each of its encodings has one."""
     cfg = case.config
     facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
-    facts |= {"window": case.window} | ({} if case.cycle else dict(cfg.pe[0][1]))
+    facts |= {"pairs": case.layer.layout, "window": case.window} | ({} if case.cycle else dict(cfg.pe[0][1]))
     return loops.witness(case.encoding, case.hook or "bias", **facts, **more)
 
 

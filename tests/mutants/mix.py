@@ -149,7 +149,7 @@ MUTANTS = [
             leaking(name),
             held_out=True,
         )
-        for name in ("retention", "wkv6", "wkv7", "selective_scan")
+        for name in ("retention", "wkv6", "wkv7", "selective_scan", "delta")
     ),
     Mutant(
         "chunk-forgets",
@@ -275,6 +275,7 @@ MUTANTS = [
             ("retention", lambda arrays, settings: np.exp(settings["log_decay"])[:, None, None]),
             ("wkv6", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
             ("wkv7", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
+            ("delta", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
             (
                 "wkv4",
                 lambda arrays, settings: np.stack([np.exp(arrays[2]), np.exp(arrays[2]), 1 + 0 * arrays[2]]),

@@ -32,7 +32,7 @@ GAINED = tuple(n for n in ALL if gain_of(n) is not None)
 MAGNIFIED = tuple(n for n in GAINED if np.ptp(gain_of(n)) == 0)  # one gain for all positions and pairs
 # the whole ladder has another base, or each frequency is changed for itself
 BASED = tuple(n for n in with_names("ntk_base") if n not in with_option("gamma"))
-LADDER = tuple(n for n in with_names("ladder") if n not in BASED)
+LADDER = tuple(n for n in with_names("ladder") if n in ALL and n not in BASED)
 part = lambda case: case.config.R != case.D
 other = lambda case: "interleaved" if case.layout == "half" else "half"
 

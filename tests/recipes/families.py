@@ -19,6 +19,7 @@ import numpy as np
 from peref.config import Config
 from peref.encodings import claims_of, functions_of, get, options, settings
 from peref.golden.spec.cases import LEVELS_OF_HOOK, Variant, nested, sized
+from peref.member import turning
 from peref.settings import other_choices
 from recipes.declared import Law, Refusal
 
@@ -289,7 +290,7 @@ def away(name, level):
     # a bias is of one sequence
     places = [i[0] if alone and e.hook == "bias" else i for i in (whole, real)]
     sizes = {"B": 1 if alone and e.hook == "bias" else 2, "T": 5}
-    turned = {"R": 4, "layout": "interleaved"} if e.hook == "rotate" else {}
+    turned = {"R": 4, "layout": "interleaved"} if turning(name) else {}
     seen = {"window": 3} if "window" in claims_of(e) and e.hook != "embed" else {}
     yield "", sizes | turned | seen | {"n": 37, "positions": places[0]}
     if e.hook != "embed":

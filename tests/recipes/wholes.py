@@ -13,6 +13,7 @@ model). A recipe says what is otherwise with its encoding:
     TRAINED     the shape of a model of full size that is trained; others train a tiny one
     MORE_FLAGS  "block-gpt2", "model", "chunks" or "positions" -> flags that those cases of it have besides
     NOT_FLAGS   flags that its traces do not have
+    CORE_ONLY   whether the full set has no block, model and step of it
     WHOLES      cases of its own, made by the functions at the end of this file or written out
 
 The aligned cases are op and attn at sizes that kernels are made for.
@@ -89,8 +90,12 @@ def sizes_of(name: str, level: str) -> Facts:
 # ---------------------------------------------------------------- block, model, step
 
 
+def in_full_set() -> list[str]:
+    return [name for name in names() if not said(name, "CORE_ONLY", False)]
+
+
 def blocks() -> Iterator[ModelCase]:
-    for name in names():
+    for name in in_full_set():
         if get(name).embed:
             continue
         for shape in SHAPES:
@@ -103,7 +108,7 @@ def blocks() -> Iterator[ModelCase]:
 
 
 def models() -> Iterator[ModelCase]:
-    for name in names():
+    for name in in_full_set():
         for shape in SHAPES:
             flags = (
                 "loss.ignored_targets",
@@ -115,7 +120,7 @@ def models() -> Iterator[ModelCase]:
                 "parameter."
             )
             yield ModelCase(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
-    for name in names():
+    for name in in_full_set():
         if cached := said(name, "CACHED", None):
             shape, flag = cached
             why = (
@@ -124,7 +129,7 @@ def models() -> Iterator[ModelCase]:
             )
             given = {"T": 9, "calls": in_calls(CHUNKS)} | sizes_of(name, "model") | options_of(name, "cached")
             yield ModelCase(name, "model", f"cached-{shape}", why, (flag,), shape=shape, **given)
-    for name in names():
+    for name in in_full_set():
         shape, sizes = full_size(name, "LOGITS", "model")
         why = (
             "The gradient of every parameter for a random cotangent of the logits, every row of them, of "
@@ -156,7 +161,7 @@ def steps() -> Iterator[ModelCase]:
         "schedule.counted_from_0",
         "clip.missing",
     )
-    for name in names():
+    for name in in_full_set():
         shape, sizes = full_size(name, "TRAINED", "step")
         why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
         clip = {"recipe": RECIPE | {"clip": 0.5}} if sizes == "tiny" else {}

@@ -13,6 +13,7 @@ order  "chunked": the first s_t pairs take t, the next s_h take h, the last s_w 
 sections  s_t, s_h, s_w, which add up to R/2. Unless said 2:3:3 for chunked, which is Qwen2-VL's 16,24,24 of
           64, 6:5:5 for interleaved,
        Qwen3-VL's 24,20,20, and 10:11:11 for alternate, ERNIE's 20,22,22; rounded by largest remainder.
+       Qwen3.5 interleaves 11,11,10, with a rotary_dim of 64 in heads of 256.
        Interleaved, no axis but t can have more than every third pair, and alternating h and w have the same
        number or h one more: public code gives the rest to another axis without a word, here such sections are
        refused with those that they mean.

@@ -17,6 +17,7 @@ from peref.golden.compute.trace import trace_inputs, trace_outputs
 from peref.golden.compute.training import training_inputs, training_outputs
 from peref.golden.spec.cases import Case, nested
 from peref.golden.spec.models import rebuilt
+from peref.member import turning
 from peref.parameters import Arrays
 
 Computed = Callable[..., Arrays]
@@ -64,7 +65,7 @@ def direct_call(case: dict[str, Any], a: dict[str, Any]) -> Any:
         return {"q_rotated": q, "k_rotated": k}
     if case["call"] == "attn":
         where |= {key: f[key] for key in ("causal", "window", "n")} | {"x": a.get("x"), "seg": a.get("seg")}
-        where |= {"layout": f["layout"], "rotary_dim": f["R"]} if hook == "rotate" else {}
+        where |= {"layout": f["layout"], "rotary_dim": f["R"]} if turning(name) else {}
         return {"out": direct.attention(name, a["q"], a["k"], a["v"], **where)}
     dtype = direct.real({"x": a["x"]}) if "x" in a else np.dtype(np.float64)
     again = rebuilt(case | {"level": case["call"]}, a)

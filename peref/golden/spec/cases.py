@@ -13,7 +13,7 @@ import numpy as np
 
 from peref.config import Config
 from peref.encodings import get
-from peref.member import Layer
+from peref.member import Layer, turning
 from peref.ops.place import At
 
 OPERATIONS = ("table", "op", "attn", "cross")
@@ -105,7 +105,7 @@ class Case:
     def layer_settings(self) -> dict[str, Any]:
         """Those of Config that its hook has a meaning for."""
         names = ["H", "D", "C", "L", "causal", *(["G", "window"] if self.hook != "mix" else [])]
-        names += ["R", "layout"] if self.hook == "rotate" else []
+        names += ["R", "layout"] if turning(self.encoding) else []
         return {"pe": self.members} | {name: getattr(self, name) for name in names}
 
     @cached_property
@@ -136,7 +136,7 @@ class Case:
     def words(self) -> dict[str, Any]:
         """As it stands in cases.json."""
         facts: dict[str, Any] = {letter: getattr(self, letter) for letter in FACTS}
-        if self.hook == "rotate":
+        if turning(self.encoding):
             facts["R"] = self.config.R
         if self.before is not None:
             facts["before"] = self.before
