@@ -50,13 +50,15 @@ COUNT, NUMBER = {"type": "integer", "minimum": 0}, {"type": "number"}
 ABOUT_TEXT = {"name": TEXT, "spec": TEXT, "sha256": TEXT}
 ABOUT_TASK = {"name": TEXT, "version": COUNT}
 ABOUT_OWN = {"path": TEXT, "package": TEXT, "sha256": TEXT}
+NAMES = {"type": "array", "items": TEXT}
+ABOUT_PARENT = {"run": TEXT, "step": COUNT, "sha256": TEXT, "drawn": NAMES, "left": NAMES}
 A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixItems": [TEXT, OBJECT]}}
 A_MODEL = OBJECT | {"required": ["pe"], "properties": {"pe": A_CYCLE}}
 RECORD = {  # of run.json; what is in config and recipe their own classes know
     "type": "object",
     "required": ["argv", "config", "data", "environment", "recipe", "steps"],
     "properties": {
-        "argv": {"type": "array", "items": TEXT},
+        "argv": NAMES,
         "config": A_MODEL | {"properties": {"pe": A_CYCLE, "encoder": A_MODEL}},
         "data": OBJECT | {"required": list(ABOUT_TEXT), "properties": ABOUT_TEXT | {"longest": COUNT}},
         "encodings": {
@@ -65,6 +67,7 @@ RECORD = {  # of run.json; what is in config and recipe their own classes know
             "additionalProperties": {"type": "object", "required": list(ABOUT_OWN), "properties": ABOUT_OWN},
         },
         "environment": OBJECT,
+        "parent": OBJECT | {"required": list(ABOUT_PARENT), "properties": ABOUT_PARENT},
         "recipe": OBJECT,
         "steps": {"type": "integer", "minimum": 1},
         "task": OBJECT | {"required": list(ABOUT_TASK), "properties": ABOUT_TASK},
@@ -118,12 +121,14 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of what run.json fixes: all but argv, the environment and where the text lay. A run that
-        is repeated has the same.
+        """SHA-256 of what run.json fixes: all but argv, the environment and where text and parent lay. A
+        run that is repeated has the same.
         """
         record = self.record
         fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")}
         fixed["data"] = record["data"]["sha256"]
+        if "parent" in record:
+            fixed["parent"] = {key: a for key, a in record["parent"].items() if key != "run"}
         if own := self.own:
             fixed["encodings"] = {name: about["sha256"] for name, about in own.items()}
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
@@ -184,7 +189,7 @@ class Run:
     @property
     def begun(self) -> bool:
         """Whether a step is in it."""
-        return bool(self.checkpoints or self.read_metrics())
+        return any(self.checkpoints) or bool(self.read_metrics())
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -277,6 +282,10 @@ class Run:
             raise Foreign(f"{what}; put back the one of the two that is not in its place")
         return arrays, meta
 
+    def digest(self, step: int) -> str:
+        """SHA-256 of the file of the checkpoint of `step`."""
+        return hashlib.sha256(store.read_own(self._checkpoint(step), self.folder)).hexdigest()
+
     def set_aside(self, step: int) -> Path:
         """Move what stands for the checkpoint of `step` to bad/ beside it, over nothing that is there;
         returns where it is now.
@@ -357,11 +366,13 @@ def create(
     name_parts: Sequence[str],
     record: Mapping[str, Any],
     sources: Mapping[str, bytes] | None = None,
+    first: Mapping[str, np.ndarray] | None = None,
 ) -> Run:
     """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what
     run.json will say.
 
     sources     of encodings that are not built in, by name; `record` says where they were
+    first       what the checkpoint of step 0 holds; None: there is none
 
     record["steps"] is the last step, an int. Raises Misuse when the record is not as RECORD says or a part
     is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is in
@@ -389,6 +400,8 @@ def create(
                 for one, source in (sources or {}).items():
                     store.write_bytes(made.kept(one), source, made.folder)
                 store.write_text(made.folder / "run.json", text)
+                if first is not None:
+                    made.save(0, first, {}, keep=1)
                 folder = _renamed(made.folder, root / name)
         except BaseException:
             shutil.rmtree(made.folder, ignore_errors=True)

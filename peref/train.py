@@ -32,6 +32,7 @@ from peref.recipe import Recipe
 from peref.rng import generator
 from peref.tape import Tape
 from peref.tasks import LETTERS, Exercise
+from peref.warm_start import Start
 from peref.xp import Arrays, fetch, library, namespace, to_host
 
 TESTED = 100  # held-out sources in a validation of a task
@@ -86,13 +87,14 @@ def create_run(
     data: str,
     be: Backend,
     argv: list[str],
+    start: Start | None = None,
 ) -> runs.Run:
     """A new run folder, once everything that can be refused has been. `data` is the name or path that
-    `corpus` came from.
+    `corpus` came from, `start` the weights to begin with instead of new ones.
     """
     check_recipe(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
-        p = be.place(init(cfg, recipe.seed, recipe.dtype))
+        p = be.place(start.params if start else init(cfg, recipe.seed, recipe.dtype))
         some = np.zeros((1, min(cfg.L, 2)), int)
         trial = predicted(cfg, p, (some, some + 1, some) if isinstance(cfg, Pair) else some, be=be)
     if not np.isfinite(to_host(trial)).all():
@@ -111,12 +113,17 @@ def create_run(
     }
     if isinstance(corpus, Exercise):
         record["task"] = {"name": corpus.name, "version": corpus.task.version}
+    first = None
+    if start:
+        record["parent"] = start.about
+        first = {f"p/{name}": a for name, a in start.params.items()}
+        first |= {f"{kind}/{name}": np.zeros_like(a) for name, a in start.params.items() for kind in "mv"}
     own = {name: found for name in cfg.encodings if (found := origin(name))}
     if own:
         record["encodings"] = {name: found.about for name, found in own.items()}
     length = f"{corpus.name}{corpus.longest}" if isinstance(corpus, Exercise) else f"L{cfg.L}"
     named = ["-".join(name for name, _ in cfg.pe), length, f"s{recipe.seed}"]
-    return runs.create(root, named, record, {name: found.source for name, found in own.items()})
+    return runs.create(root, named, record, {name: found.source for name, found in own.items()}, first)
 
 
 def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any) -> Any:
@@ -197,6 +204,9 @@ def begin(
             break
     else:
         if not found:
+            if "parent" in run.record:
+                what = f"{run.folder} has lost the weights that it began with"
+                raise Damaged(f"{what}; begin a new run with --from {run.record['parent']['run']}")
             run.truncate_metrics(0)
             m, v = ({n: np.zeros_like(a) for n, a in new.items()} for _ in "mv")
             return 0, new, m, v

@@ -43,7 +43,7 @@ ROWS = [
     "porting.*",
     "porting",
     "peref",
-    "environment exact_match",
+    "environment exact_match warm_start",
     "train",
     "golden",
     "golden.spec golden.spec.*",

@@ -20,7 +20,7 @@ from peref import train as loop
 from peref.backends import Backend
 from peref.cli import completion, options, text
 from peref.cli.completion import RUNS
-from peref.cli.found import backend_of, exercise_of, named_or_newest, reach, run_text
+from peref.cli.found import backend_of, exercise_of, find_trained, named_or_newest, reach, run_text
 from peref.cli.options import NEWEST, picked, section, setting
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
@@ -33,8 +33,10 @@ from peref.recipe import Recipe
 from peref.runs import Run
 from peref.settings import choose, model_fields
 from peref.tasks import TASKS, Exercise
+from peref.warm_start import Start, start, trained_on
 
 OF_ENCODER = "encoder."  # how a --set for it begins
+CHANGED = {"drawn": "drawn anew", "left": "left out"}
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
 SHAPE_WORDS = f"{' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]"
@@ -55,6 +57,16 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
         f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]"
     ),
     options.set_option,
+    click.option(
+        "--from",
+        "parent",
+        metavar="RUN",
+        shell_complete=completion.runs,
+        help="Begin with the weights of RUN and its model, but for what other options say of it.",
+    ),
+    click.option(
+        "--new-parameters", is_flag=True, default=None, help="With --from: draw anew what does not fit."
+    ),
     options.encoding_option(
         "Put an encoder with this encoding, which reads both ways, before the decoder; with --task. "
         "--set encoder.NAME=VALUE is for it.",
@@ -188,24 +200,53 @@ Say = Callable[[str, str], None]
 
 def begin(given: SimpleNamespace, say: Say) -> Work:
     """A new run."""
-    settings = [one for one in given.settings if given.encoder is None or not one.startswith(OF_ENCODER)]
-    chosen = choose(FIRST_CYCLE if given.pe is None else given.pe, settings)
-    said, more = {**picked("model", vars(given)), **chosen}, model_fields(given.model)
+    said, more = picked("model", vars(given)), model_fields(given.model)
     if twice := sorted(said.keys() & more.keys()):
         raise Misuse(f"--model {twice[0]} and an option of its own say it twice; leave out one of them")
+    if given.parent is not None:
+        return begin_from(given, said | more, say)
+    if given.new_parameters:
+        raise Misuse("--new-parameters draws anew what weights of a run do not have; add --from RUN")
+    settings = [one for one in given.settings if given.encoder is None or not one.startswith(OF_ENCODER)]
+    said |= more | choose(FIRST_CYCLE if given.pe is None else given.pe, settings)
     if given.task is not None or given.encoder is not None:
-        return begin_task(given, said | more, say)
-    cfg = shaped(FIRST_SHAPE if given.shape is None else given.shape, **said, **more)
-    recipe = Recipe(**picked("recipe", vars(given)))
+        return begin_task(given, said, say)
+    cfg = shaped(FIRST_SHAPE if given.shape is None else given.shape, **said)
     spec = data.DEFAULT if given.data is None else given.data
-    corpus = data.corpus(spec)
+    return begin_text(given, cfg, Recipe(**picked("recipe", vars(given))), data.corpus(spec), spec, say)
+
+
+def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work:
+    """A new run with the weights of another."""
+    others = {"--shape": given.shape, "--task": given.task, "--encoder": given.encoder}
+    if said := [option for option, value in others.items() if value is not None]:
+        raise Misuse(f"--from takes the model of {given.parent}; leave out {', '.join(said)}")
+    parent = find_trained(given.parent, None, given.pe)
+    cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
+    recipe = Recipe(**{"dtype": parent.dtype.name} | picked("recipe", vars(given)))
+    weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
+    spec = parent.run.record["data"]["spec"] if given.data is None else given.data
+    return begin_text(given, cfg, recipe, run_text(parent.run, given.data), spec, say, weights)
+
+
+def begin_text(
+    given: SimpleNamespace,
+    cfg: Config,
+    recipe: Recipe,
+    corpus: data.Corpus,
+    spec: str,
+    say: Say,
+    weights: Start | None = None,
+) -> Work:
+    """A new run on a text, which is at `spec`."""
     loop.check_recipe(cfg, recipe, corpus, given.backend)
     be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
     marks = data.yardsticks(corpus.train, corpus.valid)
     if spec not in data.known():
         spec = str(Path(spec).resolve())
     runs = RUNS if given.runs is None else given.runs
-    return Work(loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be)
+    run = loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:], weights)
+    return Work(run, corpus, marks, be)
 
 
 def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
@@ -337,6 +378,9 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     if isinstance(cfg, Pair):
         say("encoder", text.cycle(cfg.encoder.pe))
     say("decoder" if isinstance(cfg, Pair) else "encoding", text.cycle(decoder.pe))
+    if parent := run.record.get("parent"):
+        changed = [f"{counted(len(parent[k]), 'tensor')} {w}" for k, w in CHANGED.items() if parent[k]]
+        say("weights", ", ".join([f"{parent['run']}, step {parent['step']:,}", *changed]))
     a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
     tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
     how = f"rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}"
