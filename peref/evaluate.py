@@ -61,6 +61,27 @@ def in_units(nats: float) -> dict[str, float]:
     return {"loss": nats, "bpb": nats / math.log(2)}
 
 
+def scored(
+    cfg: Config, params: Arrays, text: np.ndarray, length: int, *, protocol: Protocol, be: Backend
+) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray]]:
+    """Of each window over `text` [N+1] bytes where it starts, where its first new token is, where it stops,
+    and of the new ones the losses in nats and whether they are asked, which masked tokens alone may not be.
+    """
+    cuts = list(protocol.windows(len(text) - 1, length))
+    at_once = max(1, TOKENS_AT_ONCE // length)
+    while cuts:
+        start, stop, _ = cuts[0]
+        group = [c for c in cuts[:at_once] if c[1] - c[0] == stop - start]
+        cuts = cuts[len(group) :]
+        rows = np.stack([text[a : b + 1] for a, b, _ in group]).astype(np.int64)
+        inputs, targets = rows[:, :-1], rows[:, 1:]
+        if not cfg.causal:
+            inputs, targets = masked_tokens(inputs, generator(0, "mask held out", length, start))
+        nll = to_host(loss(cfg, params, inputs, targets, be=be)[1]).astype(np.float64)
+        for (a, b, first), row, asked in zip(group, nll, targets >= 0, strict=True):
+            yield a, first, b, row[first - a :], asked[first - a :]
+
+
 def score(
     cfg: Config,
     params: Arrays,
@@ -79,25 +100,13 @@ def score(
     the n windows as independent: with w_k the part of the tokens that window k scores, sqrt(n/(n-1) sum_k
     (w_k (loss_k - loss))^2). Windows of one size make that s/sqrt(n).
     """
-    size = len(text) - 1
-    cuts = list(protocol.windows(size, length))
     total, count, means = np.zeros(length), np.zeros(length), []
-    at_once = max(1, TOKENS_AT_ONCE // length)
-    while cuts:
-        start, stop, _ = cuts[0]
-        group = [c for c in cuts[:at_once] if c[1] - c[0] == stop - start]
-        cuts = cuts[len(group) :]
-        rows = np.stack([text[a : b + 1] for a, b, _ in group]).astype(np.int64)
-        inputs, targets = rows[:, :-1], rows[:, 1:]
-        if not cfg.causal:
-            inputs, targets = masked_tokens(inputs, generator(0, "mask held out", length, start))
-        nll = to_host(loss(cfg, params, inputs, targets, be=be)[1]).astype(np.float64)
-        for (a, b, first), row, asked in zip(group, nll, targets >= 0, strict=True):
-            new = slice(first - a, b - a)
-            total[new] += row[new] * asked[new]
-            count[new] += asked[new]
-            means.append((row[new][asked[new]].mean(), asked[new].sum()))
-            progress(b - first)
+    for start, first, stop, nll, asked in scored(cfg, params, text, length, protocol=protocol, be=be):
+        new = slice(first - start, stop - start)
+        total[new] += nll * asked
+        count[new] += asked
+        means.append((nll[asked].mean(), asked.sum()))
+        progress(stop - first)
     mean = float(total.sum() / count.sum())
     loss_of, weight = np.array(means).T
     share, n = weight / weight.sum(), len(means)

@@ -551,6 +551,7 @@ def test_help_names_every_command_and_default(cli):
     assert re.findall(r"^  (\w+)  +[A-Z]", out, re.M) == [
         "train",
         "eval",
+        "compare",
         "generate",
         "warmup",
         "show",

@@ -88,7 +88,12 @@ def test_it_imports_no_compiler_and_compiles_nothing(folder, args):
 
 def test_every_command_is_among_them():
     """But for those that train or run a model."""
-    assert {args[0] for args in LINES.values() if args} >= COMMANDS.keys() - {"eval", "generate", "warmup"}
+    assert {args[0] for args in LINES.values() if args} >= COMMANDS.keys() - {
+        "eval",
+        "compare",
+        "generate",
+        "warmup",
+    }
 
 
 def test_numba_would_be_seen(folder):

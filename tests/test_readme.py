@@ -328,6 +328,8 @@ def told(here):
         elif args[0] == "train":
             line += [*SMALL, *([] if "--task" in args else ["--valid-bytes", "4096"])]
             line += [] if {"--data", "--task"} & {*args} else ["--data", "text.py"]
+        elif args[0] == "compare":
+            line += [*SMALL[:-2], "--len", "32", "--to", "64", "--bytes", "1024", "--data", "text.py"]
         elif args[0] == "generate":
             line += [] if "--task" in args else ["--tokens", "5"]
         elif args[0] == "eval":

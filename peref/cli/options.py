@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce, update_wrapper
+from functools import partial, reduce, update_wrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
@@ -259,6 +259,9 @@ class Setting(click.Option):
 def setting(of: str, declarations: str, field: str, help: str, **rest: Any) -> Callable:
     """Decorates a command with a Setting."""
     return click.option(*declarations.split(), cls=Setting, of=of, field=field, help=help, **rest)
+
+
+of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
 
 
 def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from peref.backends import Backend
 from peref.cli import completion, options, text
 from peref.cli.completion import RUNS
 from peref.cli.found import backend_of, exercise_of, find_trained, named_or_newest, reach, run_text
-from peref.cli.options import NEWEST, picked, section, setting
+from peref.cli.options import NEWEST, of_model, of_recipe, picked, section
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, shaped
@@ -45,9 +45,6 @@ FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
 FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume", "as_json")
 
 
-of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
-
-
 @click.command("train", cls=options.Command)
 @section(
     "Encoding",
@@ -60,9 +57,12 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     click.option(
         "--from",
         "parent",
-        metavar="RUN",
+        metavar="[RUN]",
+        is_flag=False,
+        flag_value=NEWEST,
         shell_complete=completion.runs,
-        help="Begin with the weights of RUN and its model, but for what other options say of it.",
+        help="Begin with the weights and the model of RUN, or of the newest run, but for what other options "
+        "say.",
     ),
     click.option(
         "--new-parameters", is_flag=True, default=None, help="With --from: draw anew what does not fit."
@@ -220,8 +220,9 @@ def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work
     """A new run with the weights of another."""
     others = {"--shape": given.shape, "--task": given.task, "--encoder": given.encoder}
     if said := [option for option, value in others.items() if value is not None]:
-        raise Misuse(f"--from takes the model of {given.parent}; leave out {', '.join(said)}")
-    parent = find_trained(given.parent, None, given.pe)
+        raise Misuse(f"--from takes the model of a run; leave out {', '.join(said)}")
+    named = None if given.parent == NEWEST else given.parent
+    parent = find_trained(named, None if named else given.runs, given.pe)
     cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
     recipe = Recipe(**{"dtype": parent.dtype.name} | picked("recipe", vars(given)))
     weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))

@@ -13,7 +13,7 @@ DISTANCE, PAIR = "distance (tokens)", "pair n"  # words of an axis
 class Curve:
     """y over x. `of` = (k, n): the k-th of n curves alike, which share a scale of colours. Plain: a thin
     dashed line to compare with. Steps: level around each x. A band of `spread` on both
-    sides is shaded."""
+    sides is shaded. Dots: no line, in the colour of the curve before."""
 
     x: Any
     y: Any
@@ -23,6 +23,7 @@ class Curve:
     plain: bool = False
     steps: bool = False
     spread: Any = None
+    dots: bool = False
 
 
 @dataclass(frozen=True)

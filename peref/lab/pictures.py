@@ -132,6 +132,7 @@ def curves(ax: Any, panel: Panel) -> None:
         style |= {"lw": 1.0 if curve.plain or curve.of else 1.4}
         style |= {"ls": "--"} if curve.plain else {"marker": "o", "ms": 2.8} if curve.points else {}
         style |= {"drawstyle": "steps-mid"} if curve.steps else {}
+        style |= {"ls": "", "marker": ".", "color": ax.lines[-1].get_color()} if curve.dots else {}
         (line,) = ax.plot(curve.x, np.where(curve.y > 0, curve.y, np.nan) if "y" in log else curve.y, **style)
         if curve.spread is not None:
             low, high = curve.y - curve.spread, curve.y + curve.spread

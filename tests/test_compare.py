@@ -1,0 +1,223 @@
+"""compare: encodings trained alike, evaluated at the same places of a text, and what may be said of it."""
+
+import csv
+import json
+import math
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check import same, same_numbers
+
+from peref import backends, data, evaluate
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.config import Config
+from peref.lab import comparison_report as report
+from peref.lab.comparison import memory
+from peref.lab.paired import estimate, student
+from peref.parameters import init
+from peref.runs import open_run
+
+SMALL = ["--len", 8, "--to", 32, "--bytes", 512, "--width", 16, "--heads", 2, "--layers", 1, "--steps", 3]
+SMALL += ["--batch", 2, "--backend", "numpy", "--data", "text.txt"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    words = ["the cat ", "sat on ", "a mat\n", "and ran ", "off "]
+    Path("text.txt").write_text("".join(words[n] for n in rng.integers(0, 5, 3000)))
+    return tmp_path
+
+
+@pytest.fixture
+def compare(folder, capsys):
+    """Compares in an empty folder with these words; gives the document, or the error."""
+
+    def call(*words, signals=None):
+        capsys.readouterr()
+        code = run_cli(["compare", "--json", *map(str, [*SMALL, *words])], signals or Signals())
+        said = json.loads(capsys.readouterr().out)
+        assert (code == 0) == ("error" not in said), said
+        return said if code == 0 else said["error"]["message"]
+
+    return call
+
+
+def correlated(rng, size, rho=0.5):
+    """Numbers of mean 0 of which neighbours are correlated."""
+    found = rng.standard_normal(size + 50)
+    for n in range(1, len(found)):
+        found[n] += rho * found[n - 1]
+    return found[50:]
+
+
+def test_equal_models_do_not_differ():
+    """In 95 of 100 texts; and what differs by three standard errors does."""
+    rng, texts, size, block = np.random.default_rng(0), 400, 512, 32
+    decided = [estimate(correlated(rng, size), block).decides for _ in range(texts)]
+    assert 0.02 < np.mean(decided) < 0.08
+    shift = 4 * 2 / size**0.5  # the sum of its correlations makes a standard error of 2 / sqrt(size)
+    assert np.mean([estimate(correlated(rng, size) + shift, block).low > 0 for _ in range(100)]) > 0.9
+
+
+def test_single_numbers_taken_as_independent_would_decide_too_often():
+    rng = np.random.default_rng(0)
+    assert np.mean([estimate(correlated(rng, 512), 1).decides for _ in range(200)]) > 0.15
+
+
+@pytest.mark.parametrize(("free", "t"), [(7, 2.3646), (15, 2.1314), (31, 2.0395)])
+def test_quantiles_of_student(free, t):
+    """Those of the tables of Abramowitz and Stegun, 26.10."""
+    same_numbers(student(free), t, 0.004)
+
+
+def test_losses_are_those_of_eval(compare):
+    """By cells of half the length trained for, at every doubling; also of a second seed."""
+    found = compare("--pe", "rope,alibi", "--seeds", 2)
+    assert [entry["label"] for entry in found["entries"]] == ["rope", "alibi"] * 2
+    assert found["lengths"] == [4, 8, 16, 32]
+    corpus, be = data.corpus("text.txt"), backends.get("numpy")
+    for entry in found["entries"]:
+        cfg, params, _ = evaluate.weights_of(run := open_run(entry["run"]))
+        assert run.record["recipe"]["seed"] == entry["seed"]
+        for n in found["lengths"]:
+            row, _, _ = evaluate.score(cfg, params, corpus.valid[:513], n, be=be)
+            assert len(entry["cells"][str(n)]) == 128
+            same_numbers(sum(entry["cells"][str(n)]) / 512, row["loss"], 1e-12)
+        cut, _, _ = evaluate.score(cfg, params, corpus.valid[:513], 8, protocol=evaluate.Protocol(4), be=be)
+        same_numbers(sum(entry["cut"]) / 512, cut["loss"], 1e-12)
+    bits = report.by_length(found, "rope")
+    assert bits.shape == (2, 4)
+    same_numbers(bits[1, 3], sum(found["entries"][2]["cells"]["32"]) / 512 / math.log(2), 1e-12)
+
+
+def test_scalings_read_the_weights_of_rope_and_are_trained_on(compare):
+    found = compare("--pe", "rope", "--scale", "pi,yarn", "--finetune", 2)
+    labels = ["rope", "pi, as it is", "pi, 2 steps more", "yarn, as it is", "yarn, 2 steps more"]
+    assert [entry["label"] for entry in found["entries"]] == labels
+    rope, pi, tuned, *_ = found["entries"]
+    assert pi["run"] == rope["run"]
+    for n in ("4", "8"):  # a factor of 1
+        assert pi["cells"][n] == rope["cells"][n]
+    assert pi["cells"]["32"] != rope["cells"]["32"]
+    record = open_run(tuned["run"]).record
+    assert record["parent"]["run"] == str(Path(rope["run"]).resolve())
+    assert (record["config"]["L"], record["config"]["pe"][0][1]["factor"]) == (32, 4)
+    assert (record["recipe"]["steps"], record["recipe"]["batch"]) == (2, 1)
+    cfg, params, _ = evaluate.weights_of(open_run(rope["run"]))
+    under = evaluate.under(cfg, "pi", ("factor=4",))
+    row, _, _ = evaluate.score(under, params, data.corpus("text.txt").valid[:513], 32)
+    same_numbers(sum(pi["cells"]["32"]) / 512, row["loss"], 1e-9)
+
+
+def test_stopped_and_called_again_it_ends_with_the_same_numbers(compare):
+    stopped = Signals()
+    stopped.asked = signal.SIGTERM
+    assert "goes on" in compare("--pe", "rope,alibi", signals=stopped)
+    assert len(list(Path("runs").iterdir())) == 1
+    found = compare("--pe", "rope,alibi")
+    again = compare("--pe", "rope,alibi")
+    whole = compare("--pe", "rope,alibi", "--runs", "others")
+    assert found == again
+    for one, other in zip(found["entries"], whole["entries"], strict=True):
+        assert {**one, "run": ""} == {**other, "run": ""}
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+def test_another_recipe_text_or_code_is_measured_anew(compare, monkeypatch):
+    first = compare("--pe", "rope")
+    assert compare("--pe", "rope", "--rate", 0.001)["entries"][0]["run"] != first["entries"][0]["run"]
+    file = next(Path(first["entries"][0]["run"], "eval").iterdir())
+    stale = json.loads(file.read_text())
+    stale["environment"]["code"], stale["cells"]["32"] = "another", [0.0]
+    file.write_text(json.dumps(stale))
+    assert compare("--pe", "rope")["entries"] == first["entries"]
+    Path("text.txt").write_text(Path("text.txt").read_text()[::-1])
+    assert compare("--pe", "rope")["entries"][0]["run"] != first["entries"][0]["run"]
+
+
+def test_the_report_is_one_file_made_from_its_document(compare):
+    found = compare("--pe", "rope,none", "-o", "first")
+    again = compare("--again", "first/comparison.json", "-o", "second")
+    for name in ("report.html", "comparison.csv", "comparison.json", "comparison.png"):
+        same(*(np.frombuffer(Path(f, name).read_bytes(), np.uint8) for f in ("first", "second")), 0, name)
+    page = Path("first/report.html").read_text()
+    assert page.count("<img") == page.count('src="data:image/png;base64,') == page.count("alt=") == 1
+    assert "http" not in page.replace("http-equiv", "")
+    rows = list(csv.DictReader(Path("first/comparison.csv").read_text().splitlines()))
+    assert len(rows) == 8
+    bits = report.by_length(found, "none")[0]
+    same_numbers([float(row["bits_per_byte"]) for row in rows[4:]], bits.tolist(), 1e-6)
+    assert again["entries"] == found["entries"]
+
+
+def test_names_that_are_html_are_text():
+    found = document({"<b>": np.ones(16), "a": np.ones(16)})
+    assert "<b>" not in report.report_page(found, [b""]).partition("<table>")[2]
+
+
+def document(nats, cut=None, L=2, longest=4):
+    """A document of these losses at the longest length, by label; cells are of one byte."""
+    lengths = [1, L, longest]
+    entries = [
+        {"label": label, "cells": {str(n): list(a) for n in lengths}, "memory": {"token": 1, "state": 0}}
+        | {"cut": list(a if cut is None else cut), "run": "x", "seed": 0}
+        for label, a in nats.items()
+    ]
+    about = {"bytes": 8, "text": "t", "corpus": "c", "environment": {}, "recipe": {"steps": 1, "batch": 1}}
+    return {"L": L, "lengths": lengths, "seeds": [0], "entries": entries, **about}
+
+
+def test_what_is_said_of_a_difference_and_of_far_context():
+    """In bits; of the far context only where there is some."""
+    rng = np.random.default_rng(0)
+    nats = rng.standard_normal(64) + 9
+    found = document({"a": nats, "b": nats + math.log(2)}, cut=nats + np.tile([5, 5, 2, 2], 16) * math.log(2))
+    assert report.best_of(found) == "a"
+    more = report.against(found, "b", "a")
+    same_numbers([more.mean, more.low, more.high], [1.0] * 3, 1e-12)
+    assert next(report.sentences(found)) == "a is 1.000 +- 0.000 bits/byte better than b at 4."
+    same_numbers(report.far_context(found, "a").mean, 2.0, 1e-12)
+    equal = document({"a": nats, "b": nats[::-1]})
+    assert next(report.sentences(equal)) == f"{report.best_of(equal)} and " + (
+        f"{'b' if report.best_of(equal) == 'a' else 'a'} do not differ at 4."
+    )
+
+
+@pytest.mark.parametrize(("name", "token", "state"), [("rope", 128, 0), ("retnet", 0, 4 * 8 * 16 * 4)])
+def test_what_decoding_keeps(name, token, state):
+    """Keys and values of a token, or a state; float32."""
+    cfg = Config(L=32, layers=1, C=32, H=4, G=None if name == "retnet" else 2, pe=((name, {}),))
+    found = memory(cfg, init(cfg))
+    assert (found["token"], found["state"]) == (token, state)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", 4], "below --len 8"),
+        (["--to", 33], "multiple of 4"),
+        (["--bytes", 256], "at least 512, 16 times --to"),
+        (["--pe", "alibi", "--scale", "pi"], "add it to --pe"),
+        (["--pe", "rope", "--scale", "alibi"], "no factor"),
+        (["--finetune", 3], "say which with --scale"),
+        (["--pe", "rope,rope"], "names rope twice"),
+        (["--pe", "learned"], "learned ends at length 8"),
+        (["--again", "text.txt"], "expected a comparison.json"),
+        (["--pe", "ropes"], "rope"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_before_anything_is_trained(compare, words, said):
+    assert said in compare(*words)
+    assert not Path("runs").exists()
+
+
+def test_without_what_draws_nothing_is_trained(compare, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "pip install" in compare("--pe", "rope")
+    assert not Path("runs").exists()
