@@ -78,8 +78,8 @@ def test_quantiles_of_student(free, t):
 
 def test_losses_are_those_of_eval(compare):
     """By cells of half the length trained for, at every doubling; also of a second seed."""
-    found = compare("--pe", "rope,alibi", "--seeds", 2)
-    assert [entry["label"] for entry in found["entries"]] == ["rope", "alibi"] * 2
+    found = compare("--pe", "rope,retnet", "--seeds", 2)
+    assert [entry["label"] for entry in found["entries"]] == ["rope", "retnet"] * 2
     assert found["lengths"] == [4, 8, 16, 32]
     corpus, be = data.corpus("text.txt"), backends.get("numpy")
     for entry in found["entries"]:

@@ -22,7 +22,7 @@ from peref.cli.found import backend_of
 from peref.cli.options import of_model, of_recipe, picked
 from peref.cli.progress import Progress
 from peref.cli.signals import Interrupted, Signals
-from peref.config import SHAPES, shaped
+from peref.config import Config
 from peref.environment import environment
 from peref.errors import Misuse, counted
 from peref.lab import comparison
@@ -97,12 +97,12 @@ def plan_of(given: SimpleNamespace) -> Plan:
     if twice := {name for name in named if named.count(name) > 1}:
         raise Misuse(f"--pe names {', '.join(sorted(twice))} twice; a comparison has each once")
     said = picked("recipe", vars(given))
-    cfg = shaped(next(iter(SHAPES)), **picked("model", vars(given)))
+    fields = picked("model", vars(given))
     spec = data.DEFAULT if given.data is None else given.data
-    longest = LONGER * cfg.L if given.longest is None else given.longest
+    longest = LONGER * fields.get("L", Config.L) if given.longest is None else given.longest
     plan = Plan(
         names=named,
-        cfg=cfg,
+        fields=fields,
         recipe=Recipe(**{"steps": BRIEF, "warmup": min(Recipe.warmup, said.get("steps", BRIEF) // 5)} | said),
         longest=longest,
         seeds=1 if given.seeds is None else given.seeds,
@@ -134,7 +134,7 @@ def compared(plan: Plan, given: SimpleNamespace, signals: Signals, root: Path) -
                 one(entry, plan, root, be, meter.of(*of)) for entry, of in zip(work, costs, strict=True)
             ]
     return {
-        "L": plan.cfg.L,
+        "L": plan.L,
         "lengths": plan.grid,
         "bytes": plan.count,
         "text": plan.corpus.name,

@@ -18,7 +18,7 @@ import numpy as np
 from peref import data, store
 from peref.backends import Backend
 from peref.cache import cache
-from peref.config import Config
+from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, options
 from peref.environment import environment
 from peref.errors import Diverged, Misuse, counted
@@ -38,15 +38,15 @@ TRAINED_WITH = "rope"  # whose weights the scalings read
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared, on what: every model has the shape and recipe of `cfg` and `recipe` but for its
-    encoding and seed.
+    """What is compared, on what: every model has the shape that `fields` of Config say and this recipe, but
+    for its encoding and seed.
 
     scalings    of RoPE, which read the weights trained with it; tuned: steps for which each is also trained
                 on at the longest length, 0 for none
     """
 
     names: tuple[str, ...]
-    cfg: Config
+    fields: dict[str, Any]
     recipe: Recipe
     longest: int
     seeds: int
@@ -57,17 +57,25 @@ class Plan:
     count: int  # bytes of the text that is held out
 
     @property
+    def L(self) -> int:
+        return self.fields.get("L", Config.L)
+
+    @property
     def grid(self) -> list[int]:
-        return lengths(self.cfg.L, self.longest)
+        return lengths(self.L, self.longest)
 
     @property
     def text(self) -> np.ndarray:
         return self.corpus.valid[: self.count + 1]
 
+    def model(self, name: str) -> Config:
+        """That of an encoding."""
+        return shaped(next(iter(SHAPES)), **self.fields, **choose(name))
+
     def check(self) -> None:
         """Raises Misuse for what cannot be compared."""
-        if self.longest < self.cfg.L:
-            raise Misuse(f"--to is {self.longest}, below --len {self.cfg.L}; expected at least that")
+        if self.longest < self.L:
+            raise Misuse(f"--to is {self.longest}, below --len {self.L}; expected at least that")
         if self.longest % self.grid[0] or self.count % self.longest:
             what = f"--to {self.longest} is to be a multiple of {self.grid[0]}, half of --len"
             raise Misuse(f"{what}, and --bytes {self.count} one of --to")
@@ -110,14 +118,14 @@ def entries(plan: Plan) -> Iterator[Contender]:
     for seed in range(plan.recipe.seed, plan.recipe.seed + plan.seeds):
         recipe = replace(plan.recipe, seed=seed)
         for name in plan.names:
-            yield Contender(name, replace(plan.cfg, **choose(name)), recipe)
+            yield Contender(name, plan.model(name), recipe)
         for name in plan.scalings:
-            parent = Contender(TRAINED_WITH, replace(plan.cfg, **choose(TRAINED_WITH)), recipe)
+            parent = Contender(TRAINED_WITH, plan.model(TRAINED_WITH), recipe)
             yield replace(parent, label=f"{name}, as it is", scaling=name)
             if plan.tuned:
-                stretch = (f"factor={plan.longest / plan.cfg.L}",)
+                stretch = (f"factor={plan.longest / plan.L}",)
                 cfg = trained_on(parent.cfg, name, stretch, {"L": plan.longest})
-                batch = max(1, recipe.batch * plan.cfg.L // plan.longest)  # as many tokens a step
+                batch = max(1, recipe.batch * plan.L // plan.longest)  # as many tokens a step
                 short = replace(recipe, steps=plan.tuned, batch=batch, warmup=plan.tuned // 10)
                 yield Contender(f"{name}, {counted(plan.tuned, 'step')} more", cfg, short, parent=parent)
 
@@ -177,7 +185,7 @@ def measure(
     """
     _, params, step = weights_of(run)
     check_evaluation(entry.at(plan.longest), params, plan.text, plan.longest)
-    placed, cell, L = be.place(params), plan.grid[0], plan.cfg.L
+    placed, cell, L = be.place(params), plan.grid[0], plan.L
     cut, read = Protocol(max(1, L // 2)), 0
 
     def cells(n: int, protocol: Protocol) -> list[float]:
