@@ -553,6 +553,7 @@ def test_help_names_every_command_and_default(cli):
         "eval",
         "compare",
         "generate",
+        "runs",
         "warmup",
         "show",
         "check",

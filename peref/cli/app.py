@@ -15,6 +15,7 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "eval": ("evaluate", "Evaluate a run: loss by length and by position."),
     "compare": ("compare", "Compare encodings, trained alike, beyond their length: table and report."),
     "generate": ("generate", "Continue a prompt with a trained model."),
+    "runs": ("runs", "List runs, or remove some."),
     "warmup": ("warmup", "Compile all kernels of the numba backend in advance."),
     "show": ("show", "Draw what an encoding does, or say what the config.json of a public model means."),
     "check": ("check", "Check tensors, a function or a program against the golden files."),
