@@ -6,9 +6,9 @@
 Each line is one model of a tiny random config, the worst of two seeds: class, what is special about it, and
 the largest deviation of logits, loss and gradients through peref.porting, each relative to the largest number
 of its tensor, with the tensor whose gradient is worst; of the logits of a batch padded on the left; and of
-those of decoding in pieces. Exit code 1 if one of them is beyond 1e-9 or not a number, if a name is missing
-or too many, or if no model was compared. The same config without the keys that its class has by itself must
-be read as the same model.
+those of decoding in pieces. Behind them is a table of the worst of each model_type. Exit code 1 if one of
+them is beyond 1e-9 or not a number, if a name is missing or too many, or if no model was compared. The same
+config without the keys that its class has by itself must be read as the same model.
 
 transformers computes three steps in float32 whatever the dtype of the model: the mean square of RMSNorm, the
 rotary angles and the softmax of the Llama family. Here these steps run in float64 as well (`in_double`), or
@@ -355,12 +355,13 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any, ma
 
 
 def unsaid(config: Any) -> dict[str, Any]:
-    """The config without what its class has by itself, sizes apart, which must be there."""
-    plain, family = type(config)().to_dict(), FAMILIES[config.model_type]
-    needed = {key for key, x in family.keys.items() if x is ...}
-    return {
-        k: x for k, x in config.to_dict().items() if k == "model_type" or k in needed or x != plain.get(k)
-    }
+    """The config without what its class has by itself beside the rest, sizes apart, which must be there."""
+    family = FAMILIES[config.model_type]
+    said = {key: x for key, x in config.to_dict().items() if family.keys.get(key) is ...}
+    for others in ({}, said):  # what it has may follow from what is said
+        plain = type(config)(**others).to_dict()
+        said |= {key: x for key, x in config.to_dict().items() if x != plain.get(key)}
+    return said | {"model_type": config.model_type}
 
 
 def ours(config: Any, state: dict[str, Any], tokens: Any, mask: Any) -> dict[str, Any]:
@@ -448,18 +449,37 @@ def measured(name: str, seed: int) -> dict[str, tuple[float, str]]:
     return {key: (error, "") for key, error in found.items()} | {"gradients": (each[worst], worst)}
 
 
-def compare(name: str) -> bool:
+def compare(name: str) -> dict[str, float]:
+    """The worst of both seeds, which is printed; without that of the model as shipped."""
     runs = [measured(name, seed) for seed in SEEDS]
     found = {key: max(run[key] for run in runs) for key in runs[0]}
     shipped, _ = found.pop("as shipped")
-    good = all(error <= TOLERANCE for error, _ in found.values())
-    text = "  ".join(f"{key} {error:.1e}" for key, (error, _) in found.items())
+    errors = {key: error for key, (error, _) in found.items()}
+    text = "  ".join(f"{key} {error:.1e}" for key, error in errors.items())
     print(
-        f"{name:20} {'same' if good else 'DIFFERS':8} {text} ({found['gradients'][1]})"
+        f"{name:20} {'same' if same(errors) else 'DIFFERS':8} {text} ({found['gradients'][1]})"
         f"  as shipped {shipped:.1e}",
         flush=True,
     )
-    return good
+    return errors
+
+
+def same(errors: dict[str, float]) -> bool:
+    return all(error <= TOLERANCE for error in errors.values())
+
+
+def table(results: dict[str, dict[str, float]]) -> Iterator[str]:
+    """The worst of each model_type, in Markdown."""
+    kinds: dict[str, list[dict[str, float]]] = {}
+    for name, errors in results.items():
+        kinds.setdefault(MODELS[name][1].model_type, []).append(errors)
+    columns = {"logits": "logits", "loss": "loss", "padded": "padded batch", "pieces": "in pieces"}
+    columns |= {"gradients": "any gradient"}
+    yield f"| `model_type` | models | {' | '.join(columns.values())} |"
+    yield f"|---|{'--:|' * (1 + len(columns))}"
+    for kind, rows in kinds.items():
+        worst = " | ".join(f"{max(errors[key] for errors in rows):.1e}" for key in columns)
+        yield f"| `{kind}` | {len(rows)} | {worst} |"
 
 
 def main(names: list[str]) -> int:
@@ -468,9 +488,11 @@ def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in MODELS]:
         print(f"unknown: {', '.join(unknown)}; expected of: {', '.join(MODELS)}")
         return 2
-    results = [compare(name) for name in names or MODELS]
-    print(f"{sum(results)} of {len(results)} models the same to {TOLERANCE:.0e}")
-    return 0 if results and all(results) else 1
+    results = {name: compare(name) for name in names or MODELS}
+    print("", *table(results), "", sep="\n")
+    good = sum(map(same, results.values()))
+    print(f"{good} of {len(results)} models the same to {TOLERANCE:.0e}")
+    return 0 if 0 < good == len(results) else 1
 
 
 if __name__ == "__main__":

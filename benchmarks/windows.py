@@ -7,9 +7,18 @@ Both are steps of the default model in float32 with numba, in one process, in tu
 each, and which is first changes from round to round. Printed are, for each shape (batch x length), the median
 over the rounds of the ratio with to without, of wall time and of CPU time of this process, each with its
 range. Exit code 1 where the median of CPU time is above --limit.
+
+    python benchmarks/windows.py --decode 100000
+
+What it saves in decoding: the default model of --pe rope, all of its layers with the window, reads so many
+tokens, in pieces of 1,000 and the last 100 one at a time, and the same without; a process for each. Printed
+are the keys and values of the cache in bytes, the arrays that they lie in, which have room to spare, and the
+peak memory of the process.
 """
 
 import argparse
+import itertools
+import multiprocessing
 import statistics
 import sys
 import time
@@ -33,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--shape", action="append", help=f"batch x length; {' and '.join(SHAPES)} unless said"
     )
+    parser.add_argument("--decode", type=int, metavar="TOKENS", help="measure the memory of decoding instead")
     return parser.parse_args()
 
 
@@ -83,8 +93,38 @@ def ratios(
     return found, took
 
 
+def decoding(window: int | None, count: int, threads: int) -> tuple[int, int, float | None]:
+    """Bytes of keys and values, of the arrays that they lie in, and the peak memory of this process in MiB."""
+    measure.hold(threads)
+    import numpy as np
+
+    from peref import backends, model
+    from peref.config import Config
+
+    be, cfg, last = backends.get("numba", threads=threads), Config(pe=cycle(window)[:1]), max(count - 100, 0)
+    p, cache = be.place(model.init(cfg, 0, np.float32)), model.cache(cfg, count)
+    text = np.random.default_rng(1).integers(0, cfg.V, (1, count))
+    cuts = [*range(0, last, 1000), *range(last, count + 1)]
+    for first, stop in itertools.pairwise(cuts):
+        _, cache = model.decode(cfg, p, text[:, first:stop], cache, be=be)
+    kept = [layer[name] for layer in cache.layers for name in "kv"]
+    return sum(x.rows.nbytes for x in kept), sum(x.whole.nbytes for x in kept), measure.peak_mib()
+
+
+def memory_of_decoding(a: argparse.Namespace) -> int:
+    print(f"{a.decode:,} tokens through the cache, float32, {a.threads} threads:")
+    for window in (a.window, None):
+        with multiprocessing.get_context("spawn").Pool(1) as fresh:
+            kept, room, peak = fresh.apply(decoding, (window, a.decode, a.threads))
+        print(f"  {f'window {window}' if window else 'no window'}: keys and values {kept:,} bytes", end="")
+        print(f", in arrays of {room:,}; peak memory of the process {peak:.0f} MiB")
+    return 0
+
+
 def main() -> int:
     a = arguments()
+    if a.decode:
+        return memory_of_decoding(a)
     measure.hold(a.threads)
     from peref import backends
 

@@ -28,9 +28,9 @@ def value_of(text: str) -> Any:
     return text
 
 
-def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
+def choose(pe: str, given: Iterable[str] = (), of: str = "") -> dict[str, Any]:
     """Config fields for the command line's --pe NAME[+NAME...][,NAME...] and its --set
-    [INDEX.][ENCODING.]NAME=VALUE. A name may be a path.
+    [INDEX.][ENCODING.]NAME=VALUE, before which `of` stands. A name may be a path.
 
     NAME is an option of the encoding or a setting of its layers (member.py). Without an index it goes to
     every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
@@ -39,9 +39,10 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
     cycle: list[tuple[str, dict[str, Any]]] = [(named(word), {}) for word in pe.split(",")]
     found: dict[str, Any] = {}
     for item in given:
-        key, equals, text = item.partition("=")
+        key, equals, text = item.removeprefix(of).partition("=")
         if not equals or not key.rpartition(".")[2]:
-            raise Misuse(f"--set {item}: expected NAME=VALUE, or INDEX.NAME=VALUE for one member of a cycle")
+            expected = f"{of}NAME=VALUE, or {of}INDEX.NAME=VALUE for one member of a cycle"
+            raise Misuse(f"--set {item}: expected {expected}")
         first, dot, option = key.partition(".")
         if dot and first.isdecimal():
             if int(first) >= len(cycle):

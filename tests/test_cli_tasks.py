@@ -96,9 +96,20 @@ REFUSED = {
     ),
     "a member that the encoder has not": (
         ["train", *REVERSE, "--set", "encoder.3.window=4"],
-        "--encoder rope: --set 3.window=4: the cycle rope has members 0 to 0",
+        "--encoder rope: --set encoder.3.window=4: the cycle rope has members 0 to 0",
     ),
-    "an encoder of the past": (["train", *REVERSE, "--encoder", "retnet"], "retnet reads only the past"),
+    "no value": (
+        ["train", *REVERSE, "--set", "encoder.window"],
+        "--set encoder.window: expected encoder.NAME=VALUE, or encoder.INDEX.NAME=VALUE",
+    ),
+    "a value of the encoder's that does not fit": (
+        ["train", *REVERSE, "--set", "encoder.window=0"],
+        "--encoder rope: rope: window is 0; expected a number above 0",
+    ),
+    "an encoder of the past": (
+        ["train", *REVERSE, "--encoder", "retnet"],
+        "--encoder retnet: retnet reads only the past",
+    ),
     "masks of the past": (["train", "--no-causal", "--pe", "retnet"], "retnet reads only the past"),
     "a decoder alone": (["train", "--model", "cross=true"], "cross is True, but there is no encoder"),
     "no run of it": (["eval", "--task", "reverse"], "no run with a checkpoint of the task reverse"),

@@ -266,14 +266,13 @@ def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
     shape = FIRST_SHAPE if given.shape is None else given.shape
     turning = {name: said.pop(name) for name in ("R", "layout") if name in said}
     said |= {"L": exercise.longest + 1}
-    mine = [one.removeprefix(OF_ENCODER) for one in given.settings if one.startswith(OF_ENCODER)]
+    decoder = shaped(shape, **said | turning | {"cross": True})
+    mine = [one for one in given.settings if one.startswith(OF_ENCODER)]
     try:
-        before = choose(given.encoder, mine)
+        before = choose(given.encoder, mine, OF_ENCODER)
+        pair = Pair(shaped(shape, **said | before | {"causal": False}), decoder)
     except Misuse as error:
         raise Misuse(f"--encoder {given.encoder}: {error}") from None
-    pair = Pair(
-        shaped(shape, **said | before | {"causal": False}), shaped(shape, **said | turning | {"cross": True})
-    )
     loop.check_recipe(pair, recipe, exercise, given.backend)
     be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
     runs = RUNS if given.runs is None else given.runs
