@@ -49,7 +49,7 @@ SIZES: dict[str, Any] = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-5,
+    "rms_norm_eps": 2e-5,  # that of no class
     "pad_token_id": None,  # which would have no gradient
 }
 GPT2_SIZES: dict[str, Any] = {
@@ -80,13 +80,17 @@ SCALED_OF_SOME = {
 GEMMA = SIZES | {"hidden_size": 64, "num_attention_heads": 4, "head_dim": 10, "sliding_window": 4}
 GEMMA |= {"query_pre_attn_scalar": 20}
 LAYER_NORM = {key: n for key, n in SIZES.items() if key not in ("rms_norm_eps", "num_key_value_heads")}
-NEOX = LAYER_NORM | {"rotary_pct": 0.5}
-FALCON = {key: n for key, n in LAYER_NORM.items() if key != "intermediate_size"} | {"ffn_hidden_size": 70}
-COHERE = LAYER_NORM | {"num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0}
-MPT = {"vocab_size": 67, "d_model": 48, "n_layers": 3, "max_seq_len": 40}
-MAMBA = {"vocab_size": 67, "hidden_size": 24, "num_hidden_layers": 3, "pad_token_id": None}
+PHI = LAYER_NORM | {"layer_norm_eps": 2e-5}
+NEOX = PHI | {"rotary_pct": 0.5}
+OWN_EPS = {"layer_norm_epsilon": 2e-5}
+FALCON = {key: n for key, n in LAYER_NORM.items() if key != "intermediate_size"}
+FALCON |= OWN_EPS | {"ffn_hidden_size": 70}
+COHERE = PHI | {"num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0}
+MPT = {"vocab_size": 67, "d_model": 48, "n_layers": 3, "max_seq_len": 40, **OWN_EPS}
+MAMBA = {"vocab_size": 67, "hidden_size": 24, "num_hidden_layers": 3, "pad_token_id": None, **OWN_EPS}
 RWKV = {"vocab_size": 67, "hidden_size": 48, "num_hidden_layers": 4, "rescale_every": 2}
 BLOOM = {"vocab_size": 67, "hidden_size": 48, "n_layer": 3, "bos_token_id": 0, "eos_token_id": 0}
+BLOOM |= OWN_EPS | {"seq_length": 40}
 GRANITE = {"embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.3}
 GRANITE |= {"attention_multiplier": 0.2, "attention_bias": True}
 SLIDING = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0}
@@ -107,13 +111,16 @@ def t5_with_head(config: Any) -> Any:
 
 T5: dict[str, Any] = {"vocab_size": 67, "d_model": 48, "d_ff": 80, "d_kv": 10, "num_heads": 6}
 T5 |= {"num_layers": 3, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 13}
-T5 |= {"pad_token_id": None, "decoder_start_token_id": 0}
+T5 |= {"pad_token_id": None, "decoder_start_token_id": 0, **OWN_EPS}
 GATED_T5 = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 2}
 
 MODELS: dict[str, tuple[Any, Any]] = {
     "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES)),
     "llama-tied": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, tie_word_embeddings=True)),
-    "llama-biases": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
+    "llama-biases": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, hidden_act="gelu_new"),
+    ),
     "llama-head-dim": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, head_dim=14)),
     "llama-base": (
         hf.LlamaForCausalLM,
@@ -122,7 +129,10 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "llama-kv-heads-1": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES | {"num_key_value_heads": 1})),
     "llama-kv-heads-all": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES | {"num_key_value_heads": None})),
     "mistral": (hf.MistralForCausalLM, hf.MistralConfig(**SIZES, sliding_window=5)),
-    "mistral-no-window": (hf.MistralForCausalLM, hf.MistralConfig(**SIZES, sliding_window=None)),
+    "mistral-no-window": (
+        hf.MistralForCausalLM,
+        hf.MistralConfig(**SIZES, sliding_window=None, tie_word_embeddings=True),
+    ),
     "qwen2": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**SIZES)),
     "qwen2-tied-window": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**SIZES, **SLIDING, tie_word_embeddings=True)),
     "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**SIZES, head_dim=12)),
@@ -137,7 +147,9 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "mixtral": (hf.MixtralForCausalLM, hf.MixtralConfig(**SIZES, num_local_experts=5)),
     "mixtral-window": (
         hf.MixtralForCausalLM,
-        hf.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=3, sliding_window=5),
+        hf.MixtralConfig(
+            **SIZES, num_local_experts=4, num_experts_per_tok=3, sliding_window=5, tie_word_embeddings=True
+        ),
     ),
     "qwen3-moe": (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**SIZES, **QWEN_EXPERTS, norm_topk_prob=True)),
     "qwen3-moe-not-normed": (
@@ -153,7 +165,11 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "gpt-oss": (hf.GptOssForCausalLM, hf.GptOssConfig(**OSS, swiglu_limit=0.8)),
     "gpt-oss-all-experts": (
         hf.GptOssForCausalLM,
-        hf.GptOssConfig(**OSS | {"num_experts_per_tok": 6, "attention_bias": False}, layer_types=TYPES),
+        hf.GptOssConfig(
+            **OSS | {"num_experts_per_tok": 6, "attention_bias": False},
+            layer_types=TYPES,
+            tie_word_embeddings=True,
+        ),
     ),
     "llama4": (hf.Llama4ForCausalLM, hf.Llama4TextConfig(**SCOUT)),
     "llama4-some-layers": (
@@ -168,13 +184,15 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Llama4ForCausalLM,
         hf.Llama4TextConfig(**SCOUT | {"num_experts_per_tok": 2, "use_qk_norm": False}),
     ),
-    "llama4-biases": (  # in layers that turn: elsewhere that of keys has no gradient
+    "llama4-biases": (  # where all layers turn, here and below: elsewhere that of keys has no gradient
         hf.Llama4ForCausalLM,
-        hf.Llama4TextConfig(**SCOUT, no_rope_layers=[1] * 5, attention_bias=True),
+        hf.Llama4TextConfig(**SCOUT, no_rope_layers=[1] * 5, attention_bias=True, tie_word_embeddings=True),
     ),
     "llama4-own-layers": (
         hf.Llama4ForCausalLM,
-        hf.Llama4TextConfig(**SCOUT | {"num_hidden_layers": 3}, no_rope_layers=[0, 1, 1]),
+        hf.Llama4TextConfig(
+            **SCOUT | {"num_hidden_layers": 3}, no_rope_layers=[0, 1, 1], attn_temperature_tuning=False
+        ),
     ),
     "llama-attention-biases-scaled": (
         hf.LlamaForCausalLM,
@@ -190,31 +208,57 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Ministral3ForCausalLM,
         hf.Ministral3Config(**SIZES, head_dim=8, rope_parameters=TEMPERED),
     ),
-    "ministral3-plain": (hf.Ministral3ForCausalLM, hf.Ministral3Config(**SIZES)),
+    "ministral3-plain": (hf.Ministral3ForCausalLM, hf.Ministral3Config(**SIZES, tie_word_embeddings=True)),
     "ministral3-window": (
         hf.Ministral3ForCausalLM,
         hf.Ministral3Config(**SIZES, head_dim=8, rope_parameters=TEMPERED, sliding_window=6),
     ),
     "olmo2": (hf.Olmo2ForCausalLM, hf.Olmo2Config(**SIZES)),
-    "olmo2-biases": (hf.Olmo2ForCausalLM, hf.Olmo2Config(**SIZES, attention_bias=True)),
+    "olmo2-biases": (
+        hf.Olmo2ForCausalLM,
+        hf.Olmo2Config(**SIZES, attention_bias=True, head_dim=10, tie_word_embeddings=True),
+    ),
     "olmo3": (hf.Olmo3ForCausalLM, hf.Olmo3Config(**MORE, sliding_window=4, rope_parameters=YARN_OF_SOME)),
     "olmo3-types": (
         hf.Olmo3ForCausalLM,
-        hf.Olmo3Config(**SIZES, sliding_window=4, layer_types=TYPES, rope_parameters=YARN_OF_SOME),
+        hf.Olmo3Config(
+            **SIZES,
+            sliding_window=4,
+            layer_types=TYPES,
+            rope_parameters=YARN_OF_SOME,
+            attention_bias=True,
+            tie_word_embeddings=True,
+        ),
     ),
     "smollm3": (hf.SmolLM3ForCausalLM, hf.SmolLM3Config(**MORE)),
+    "smollm3-biases": (
+        hf.SmolLM3ForCausalLM,
+        hf.SmolLM3Config(**SIZES, no_rope_layers=[1, 1, 1], attention_bias=True),
+    ),
     "smollm3-own-layers": (
         hf.SmolLM3ForCausalLM,
         hf.SmolLM3Config(**SIZES, no_rope_layers=[0, 1, 1], mlp_bias=True, tie_word_embeddings=False),
     ),
     "smollm3-window": (
         hf.SmolLM3ForCausalLM,
-        hf.SmolLM3Config(**MORE, use_sliding_window=True, sliding_window=4, no_rope_layer_interval=2),
+        hf.SmolLM3Config(
+            **MORE,
+            head_dim=10,
+            use_sliding_window=True,
+            sliding_window=4,
+            no_rope_layer_interval=2,
+        ),
     ),
     "gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config(**GEMMA)),
     "gemma2-no-caps": (
         hf.Gemma2ForCausalLM,
-        hf.Gemma2Config(**GEMMA, attn_logit_softcapping=None, final_logit_softcapping=None),
+        hf.Gemma2Config(
+            **GEMMA,
+            attn_logit_softcapping=None,
+            final_logit_softcapping=None,
+            attention_bias=True,
+            tie_word_embeddings=False,
+        ),
     ),
     "gemma2-small-caps": (
         hf.Gemma2ForCausalLM,
@@ -223,7 +267,14 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "gemma3": (hf.Gemma3ForCausalLM, hf.Gemma3TextConfig(**GEMMA | {"num_hidden_layers": 7})),
     "gemma3-scaled": (
         hf.Gemma3ForCausalLM,
-        hf.Gemma3TextConfig(**GEMMA, layer_types=TYPES, rope_parameters=SCALED_OF_SOME),
+        hf.Gemma3TextConfig(
+            **GEMMA,
+            layer_types=TYPES,
+            rope_parameters=SCALED_OF_SOME,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            final_logit_softcapping=2.0,
+        ),
     ),
     "glm": (hf.GlmForCausalLM, hf.GlmConfig(**SIZES, head_dim=12)),
     "glm-no-biases": (
@@ -235,8 +286,11 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.Phi3ForCausalLM,
         hf.Phi3Config(**SIZES, sliding_window=5, tie_word_embeddings=True),
     ),
-    "phi": (hf.PhiForCausalLM, hf.PhiConfig(**LAYER_NORM)),
-    "phi-kv-heads": (hf.PhiForCausalLM, hf.PhiConfig(**LAYER_NORM | {"num_key_value_heads": 2})),
+    "phi": (hf.PhiForCausalLM, hf.PhiConfig(**PHI)),
+    "phi-kv-heads": (
+        hf.PhiForCausalLM,
+        hf.PhiConfig(**PHI | {"num_key_value_heads": 2}, hidden_act="relu2", tie_word_embeddings=True),
+    ),
     "gpt-neox": (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**NEOX)),
     "gpt-neox-20b": (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**NEOX, hidden_act="gelu_fast")),
     "gpt-neox-sequential": (
@@ -244,6 +298,17 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.GPTNeoXConfig(**NEOX, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_new"),
     ),
     "gptj": (hf.GPTJForCausalLM, hf.GPTJConfig(**GPT2_SIZES, rotary_dim=4)),
+    "gptj-tied-inner": (
+        hf.GPTJForCausalLM,
+        hf.GPTJConfig(
+            **GPT2_SIZES,
+            **OWN_EPS,
+            n_inner=70,
+            rotary_dim=6,
+            activation_function="gelu_pytorch_tanh",
+            tie_word_embeddings=True,
+        ),
+    ),
     "falcon": (hf.FalconForCausalLM, hf.FalconConfig(**FALCON)),
     "falcon-new": (
         hf.FalconForCausalLM,
@@ -255,20 +320,43 @@ MODELS: dict[str, tuple[Any, Any]] = {
     ),
     "falcon-sequential": (
         hf.FalconForCausalLM,
-        hf.FalconConfig(**FALCON, parallel_attn=False, multi_query=False, bias=True),
+        hf.FalconConfig(
+            **FALCON,
+            parallel_attn=False,
+            multi_query=False,
+            bias=True,
+            activation="relu",
+            tie_word_embeddings=False,
+            rope_parameters={"rope_type": "default", "rope_theta": 5e5},
+        ),
     ),
     "mpt": (hf.MptForCausalLM, hf.MptConfig(**MPT, n_heads=6)),
     "mpt-scale": (
         hf.MptForCausalLM,
-        hf.MptConfig(**MPT, n_heads=8, attn_config={"softmax_scale": 0.3}),
+        hf.MptConfig(**MPT, n_heads=8, attn_config={"softmax_scale": 0.3}, tie_word_embeddings=False),
     ),
     "bloom": (hf.BloomForCausalLM, hf.BloomConfig(**BLOOM, n_head=8)),
-    "bloom-heads": (hf.BloomForCausalLM, hf.BloomConfig(**BLOOM, n_head=6)),
+    "bloom-heads": (hf.BloomForCausalLM, hf.BloomConfig(**BLOOM, n_head=6, tie_word_embeddings=False)),
     "cohere": (hf.CohereForCausalLM, hf.CohereConfig(**COHERE)),
-    "cohere-biases": (hf.CohereForCausalLM, hf.CohereConfig(**COHERE, attention_bias=True, logit_scale=0.3)),
+    "cohere-biases": (
+        hf.CohereForCausalLM,
+        hf.CohereConfig(**COHERE, attention_bias=True, logit_scale=0.3, tie_word_embeddings=False),
+    ),
     "cohere2": (
         hf.Cohere2ForCausalLM,
         hf.Cohere2Config(**COHERE | {"num_hidden_layers": 5}, sliding_window=4),
+    ),
+    "cohere2-biases": (
+        hf.Cohere2ForCausalLM,
+        hf.Cohere2Config(
+            **COHERE,
+            layer_types=["sliding_attention"] * 3,
+            sliding_window=4,
+            head_dim=10,
+            attention_bias=True,
+            logit_scale=0.3,
+            tie_word_embeddings=False,
+        ),
     ),
     "mamba": (hf.MambaForCausalLM, hf.MambaConfig(**MAMBA)),
     "mamba-own-sizes": (
@@ -283,10 +371,16 @@ MODELS: dict[str, tuple[Any, Any]] = {
         hf.RwkvConfig(**RWKV, intermediate_size=70, tie_word_embeddings=True),
     ),
     "granite": (hf.GraniteForCausalLM, hf.GraniteConfig(**SIZES, **GRANITE)),
+    "granite-tied": (
+        hf.GraniteForCausalLM,
+        hf.GraniteConfig(
+            **SIZES, head_dim=10, mlp_bias=True, tie_word_embeddings=True, rope_parameters=LLAMA3
+        ),
+    ),
     "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**T5)),
     "t5-gated-untied": (t5_with_head, hf.T5Config(**GATED_T5)),
     "t5-gated-tied": (hf.T5ForConditionalGeneration, hf.T5Config(**GATED_T5 | {"d_kv": 8})),
-    "t5-untied": (t5_with_head, hf.T5Config(**T5, num_decoder_layers=4)),
+    "t5-untied": (t5_with_head, hf.T5Config(**T5, num_decoder_layers=4, feed_forward_proj="gated-silu")),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**GPT2_SIZES)),
     "gpt2-untied-inner": (
         hf.GPT2LMHeadModel,

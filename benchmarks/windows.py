@@ -94,7 +94,7 @@ def ratios(
 
 
 def decoding(window: int | None, count: int, threads: int) -> tuple[int, int, float | None]:
-    """Bytes of keys and values, of the arrays that they lie in, and the peak memory of this process in MiB."""
+    """Bytes of keys and values, of the arrays that they lie in, and the peak memory of the process, MiB."""
     measure.hold(threads)
     import numpy as np
 

@@ -449,6 +449,11 @@ def test_older_names_and_buffers():
         ("mpt", {"attn_config": {"clip_qkv": 6.0}}, r"attn_config.clip_qkv is 6.0; only None"),
         ("mpt", {"logit_scale": 2.0}, "logit_scale is 2.0"),
         ("smollm3", {"use_sliding_window": True, "sliding_window": 3}, "there are no layer_types; say which"),
+        (
+            "gemma3_text",
+            {"attn_logit_softcapping": 50.0},
+            "attn_logit_softcapping is 50.0; only None can be expressed: the class of Gemma 3 keeps it and",
+        ),
         ("mixtral", {"output_router_logits": True}, "output_router_logits is True; only False and None"),
         ("gpt_oss", {"swiglu_alpha": 1.5}, "swiglu_alpha is 1.5; only 1.702 can be expressed"),
         ("llama4_text", {"layer_types": ["full_attention"] * 5}, "only chunks in the layers that turn can"),

@@ -393,7 +393,11 @@ GEMMA = LLAMA.but(
     activations=("hidden_activation", GATED),
     only={"use_bidirectional_attention": (False, None)},
 )
-GEMMA3 = GEMMA.but(keys={"rope_local_base_freq": None}, settings={"qk_norm": True})
+GEMMA3 = GEMMA.but(
+    keys={"rope_local_base_freq": None},
+    settings={"qk_norm": True},
+    only={"attn_logit_softcapping": (None,)},
+)
 EXPERTS = LLAMA.but(
     keys={"num_local_experts": ..., "num_experts_per_tok": ..., "output_router_logits": False},
     fields={"experts": "num_local_experts", "experts_chosen": "num_experts_per_tok"},
@@ -774,7 +778,10 @@ NOT_HERE = {
 }
 
 # what is missing where a key has another value than it may have here
-WHY = {"alibi": "theirs is added before the softmax scale, with slopes in bfloat16"}
+WHY = {
+    "alibi": "theirs is added before the softmax scale, with slopes in bfloat16",
+    "attn_logit_softcapping": "the class of Gemma 3 keeps it and computes nothing with it",
+}
 
 
 def scaling(given: Theirs, key: str) -> Any:
