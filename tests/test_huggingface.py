@@ -401,6 +401,52 @@ def test_modernbert():
     assert [r.options["base"] for r in read(public).rotations] == [160000.0, 160000.0]
 
 
+# what classes of transformers 5.23, and Kimi K2's own, have where a config has sizes alone: of each rotation
+# its layers of 8, its name, base, width of a head and channels that turn, layout; layers without positions
+SIZES = {key: value for key, value in SILENT.items() if key != "head_dim"} | {"num_hidden_layers": 8}
+LATENT = ([((), "rope", 1e4, 192, 64, "interleaved")], ())
+BY_CLASS = {
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), LATENT),
+    "longcat_flash": ([((), "rope", 1e7, 192, 64, "interleaved")], ()),
+    "minicpm3": ([((), "rope", 1e4, 96, 32, "half")], ()),
+    "gemma4_text": (
+        [
+            ((0, 1, 2, 3, 4, 6), "rope", 1e4, 256, 256, "half"),
+            ((5, 7), "p_rope", 1e6, 512, 512, "half"),
+        ],
+        (),
+    ),
+    "exaone4": ([((0, 1, 2, 4, 5, 6), "rope", 1e4, 128, 128, "half")], (3, 7)),
+    "modernbert": (
+        [
+            ((0, 3, 6), "rope", 160000.0, 128, 128, "half"),
+            ((1, 2, 4, 5, 7), "rope", 1e4, 128, 128, "half"),
+        ],
+        (),
+    ),
+    "qwen2_vl": ([((), "rope", 1e6, 128, 128, "half")], ()),
+}
+
+
+@pytest.mark.parametrize("kind", BY_CLASS)
+def test_what_classes_have_where_a_file_is_silent(kind):
+    """And each number that is not in the file is said to be assumed."""
+    saw = read(SIZES | {"model_type": kind})
+    shown = [(r.which, r.name, r.options["base"], r.cfg.D, r.cfg.R, r.cfg.layout) for r in saw.rotations]
+    assert (shown, saw.still) == BY_CLASS[kind]
+    for r in saw.rotations:
+        assumed = " ".join(note.says.replace(".0", "") for note in r.notes if note.kind == "assumed")
+        assert str(int(r.options["base"])) in assumed
+        assert r.cfg.D == 128 or str(r.cfg.R) in assumed
+
+
+def test_exaone_4_without_windows_turns_everywhere():
+    """Its layers that see everything have no positions, unless there are no others."""
+    public = SIZES | {"model_type": "exaone4", "layer_types": ["full_attention"] * 8}
+    assert read(public).still == tuple(range(8))
+    assert read(public | {"sliding_window": None}).still == ()
+
+
 @pytest.mark.parametrize("kind", ["gemma3", "gemma3_text"])
 def test_gemma_3_without_what_its_class_has(kind):
     """A file that leaves out both bases and the pattern, as Hugging Face saves it, means the same, and
@@ -709,7 +755,12 @@ DEEPSEEK = {
         (scaled("linear", factor=2.0, mrope_section=[16, 24, 24]), "mrope_section", "beyond", "for any axis"),
         (LLAMA | {"rope_theta": None}, "rope_theta", "assumed", "10000"),
         (LLAMA | {"attention_multiplier": 0.01}, "attention_multiplier", "beyond", "Granite"),
-        (LLAMA | {"model_type": "gemma4_text"}, "softmax scale", "beyond", "normed"),
+        (
+            LLAMA | {"model_type": "gemma4_text", "rope_scaling": {"rope_type": "default"}},
+            "softmax scale",
+            "beyond",
+            "normed",
+        ),
         (
             LLAMA | {"attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1},
             "temperature_tuning",

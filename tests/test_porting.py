@@ -399,7 +399,15 @@ def test_windows():
             "model_type is 'zamba2'; what is missing here for it: the mixer of Mamba 2",
         ),
         ({"model_type": "granitex"}, "model_type is 'granitex'; did you mean 'granite'"),
-        ({"model_type": "olmoe"}, "'olmoe'; what is missing here for it: a mixture of experts"),
+        *(
+            ({"model_type": kind}, f"'{kind}'; what is missing here for it: {words}")
+            for kind, words in {
+                "olmoe": "a dict of its settings",
+                "qwen2_moe": "a gate on the shared expert",
+                "zamba": "an attention layer of stream and embedding that several places share",
+                **dict.fromkeys(("jamba", "opt", "chatglm", "internlm2", "qwen"), "a table of the names"),
+            }.items()
+        ),
         ({"model_type": "mamba3"}, "model_type is 'mamba3'; expected one of: llama, mistral"),
         ({"model_type": "gemma2"}, "the config has no vocab_size, hidden_size, num_hidden_layers and 3 more"),
         (LLAMA | {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),

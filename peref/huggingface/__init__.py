@@ -29,8 +29,8 @@ from peref.config import Config
 from peref.errors import Misuse, did_you_mean
 from peref.huggingface import facts
 from peref.huggingface.facts import BASES, LENGTH, SAVED
-from peref.huggingface.keys import Keys, Note, digits, load_json
-from peref.huggingface.layer import Layer
+from peref.huggingface.keys import Keys, Note, load_json
+from peref.huggingface.layer import Layer, of_class
 from peref.huggingface.rotation import Found, Rotation, cycle, frequencies, unscaled, words
 from peref.huggingface.scalings import READERS
 from peref.huggingface.turning import check_turns
@@ -74,14 +74,16 @@ def layer_types(top: Keys, kind: str, layers: int | None) -> dict[str, Layers]:
     """
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
     every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
-    if types is None and pattern is None and layers is not None and (every := facts.PATTERN.get(kind)):
+    own = None if windowless(top, kind) else facts.PATTERN.get(kind)
+    if types is None and pattern is None and layers is not None and (every := own):
         says = f"absent; every layer but each {every}th has a window, as the class has it"
         top.note("assumed", "sliding_window_pattern", says)
     wide = every and every - 1  # the first layer of each pattern that has no window
     if types is None and every is None and layers is not None:
-        every, wide = top.size("global_attn_every_n_layers"), 0
+        every, wide = of_class(top, kind, "global_attn_every_n_layers", "size"), 0
     if types is None and every and layers is not None:
         types = ["full_attention" if n % every == wide else "sliding_attention" for n in range(layers)]
+        types[-1:] = ["full_attention"] if kind in facts.LAST else types[-1:]
     groups: dict[str, list[int]] = {}
     for n, kind in enumerate(types or []):
         groups.setdefault(str(kind), []).append(n)
@@ -96,7 +98,12 @@ def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: i
         return tuple(n for n, on in enumerate(turns) if not on)
     if every and layers:
         return tuple(range(every - 1, layers, every))
-    return groups.get(facts.STILL.get(kind, ""), ())
+    return () if windowless(top, kind) else groups.get(facts.STILL.get(kind, ""), ())
+
+
+def windowless(top: Keys, kind: str) -> bool:
+    """Whether no layer has a window, and this class asks for that."""
+    return kind in facts.WINDOWED and top.values.get("sliding_window", ...) is None
 
 
 def dictionaries(
@@ -115,11 +122,10 @@ def dictionaries(
         for key in (key for key, value in here.values.items() if key not in nested and value is not None):
             here.note("ignored", key, "it stands beside types of layers, and each of them says its own")
         return [(key, Keys(nested[key], here.at(key)), None, groups.get(key, ())) for key in nested]
-    wide, local = top.number("global_rope_theta"), top.first(("rope_local_base_freq", "local_rope_theta"))[1]
+    wide, local = top.number("global_rope_theta"), of_class(top, kind, "rope_local_base_freq")
+    if local is None and top.values.get("local_rope_theta", ...) is not None:  # null: as the others
+        local = of_class(top, kind, "local_rope_theta")
     local = wide if local is None else local
-    if local is None and (local := facts.LOCAL.get(kind)) is not None:
-        says = f"absent; {digits(local)} in layers with a window, as the class has it"
-        top.note("assumed", "rope_local_base_freq", says)
     scaled = here.values.get("rope_type", here.values.get("type", "default")) != "default"
     if local is None and kind in facts.UNSCALED and scaled:
         local = replace(here, read=set()).number("rope_theta") or top.first(BASES)[1] or facts.BASE[kind]

@@ -35,7 +35,7 @@ NO_ROTATION = {  # positions that are no rotations -> the encoding
     **every_word("rwkv", "rwkv4"),
     **every_word("mamba falcon_mamba", "mamba"),
     **every_word("transfo-xl xlnet", "transformer_xl"),
-    **every_word("jamba nemotron_h", "none"),
+    **every_word("jamba zamba nemotron_h", "none"),
 }
 TYPES = {  # a position_embedding_type that is no rotation -> the encoding
     **every_word("nope none", "none"),
@@ -57,25 +57,36 @@ LAYOUTS = {  # of the weights as published for Hugging Face's classes
         hunyuan_v1_moe internlm2 modernbert""",
 }
 LAYOUT = {kind: layout for layout, kinds in LAYOUTS.items() for kind in kinds.split()}
-SHARE = {  # the part of a head that turns
-    **every_word("gpt_neox stablelm qwen3_next", 0.25),
-    **every_word("phi persimmon glm glm4 glm4_moe nemotron chatglm", 0.5),
-}
 GEMMA_3, GEMMA_3N = ("gemma3", "gemma3_text"), ("gemma3n", "gemma3n_text")
 BASE = {
     **{"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "olmo3": 500000.0, "chatglm": 1e4},
     **{"cohere": 500000.0, "smollm3": 2e6, "helium": 1e5, "longcat_flash": 1e7, "phimoe": 1e6},
     **every_word("ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text qwen3_vl_text", 500000.0),
-    **every_word("qwen2_vl_text qwen2_5_vl_text", 1e6),
+    **every_word("qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text", 1e6),
     **dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e6),
+    "modernbert": 160000.0,
 }
-HEAD = {  # its width, where most classes divide hidden_size by num_attention_heads
-    **every_word("glm glm4 helium ernie4_5 llama4_text ministral3 qwen3 qwen3_vl_text", 128),
-    **every_word("qwen3_next gemma gemma2", 256),
-    **dict.fromkeys(GEMMA_3 + GEMMA_3N, 256),
-    "gpt_oss": 64,
+LATENT = "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash"
+OWN: dict[str, dict[str, Any]] = {  # key -> model_type -> what a missing one is there
+    "head_dim": {  # most classes divide hidden_size by num_attention_heads
+        **every_word("glm glm4 helium ernie4_5 llama4_text ministral3 qwen3 qwen3_vl_text", 128),
+        **every_word("qwen3_next gemma gemma2 gemma4_text", 256),
+        **dict.fromkeys(GEMMA_3 + GEMMA_3N, 256),
+        "gpt_oss": 64,
+    },
+    "global_head_dim": {"gemma4_text": 512},
+    "qk_rope_head_dim": {**every_word(LATENT, 64), "minicpm3": 32},
+    "qk_nope_head_dim": {**every_word(LATENT, 128), "minicpm3": 64},
+    "rotary_dim": {"gptj": 64, "codegen": 64},
+    SHARES[0]: {
+        **every_word("gpt_neox stablelm qwen3_next", 0.25),
+        **every_word("phi persimmon glm glm4 glm4_moe nemotron chatglm", 0.5),
+    },
+    # the base of layers with a window, which no scaling concerns
+    "rope_local_base_freq": dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4),
+    "local_rope_theta": {"modernbert": 1e4},
+    "global_attn_every_n_layers": {"modernbert": 3},
 }
-TURNED = {"gptj": 64, "codegen": 64}  # channels of a head that turn
 ROTATION: dict[str, dict[str, Any]] = {  # all of it, where none is said
     kind: {"rope_type": "yarn", "factor": factor, "beta_fast": 32.0, "beta_slow": 1.0, **more}
     for kind, factor, more in (
@@ -87,20 +98,26 @@ ROTATION: dict[str, dict[str, Any]] = {  # all of it, where none is said
             | {"llama_4_scaling_beta": 0.1},
         ),
     )
+} | {
+    "gemma4_text": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    }
 }
-LOCAL = dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4)  # the base of layers with a window, which no scaling concerns
 UNSCALED = ("olmo3",)  # nor does it here, and their base is that of the others
 # every so many layers one has no window
 PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4, "cohere2": 4, "gemma2": 2}
+PATTERN |= {"gemma4_text": 6, "exaone4": 4}
+LAST = ("gemma4_text",)  # nor has the last
 TIMES = {"chatglm": "rope_ratio"}  # the key that the base is multiplied with
 # the base goes by the length of the prompt where use_dynamic_ntk is set, queries by their position where
 # use_logn_attn is
 STEPS = ("qwen",)
 PLANES = ("chatglm",)  # half of the channels turn by a second position where position_encoding_2d is set
 STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
+WINDOWED = ("exaone4",)  # which has them where no layer has a window
 INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
-# DeepSeek's code multiplies the softmax scale
-SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")
+SHARPENED = LATENT.split()  # DeepSeek's code multiplies the softmax scale
 PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
 SCALE_ONE = ("gemma4", "gemma4_text", *GEMMA_3N)  # softmax scale 1
 # mrope_section is of height, width and time, and the first two alternate

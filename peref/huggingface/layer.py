@@ -10,6 +10,15 @@ from peref.huggingface.facts import BASES, LENGTH, ORIGINAL, SAVED, SHARES
 from peref.huggingface.keys import Keys, Note, brief, digits
 
 
+def of_class(top: Keys, kind: str, key: str, what: str = "number") -> Any:
+    """What a key says, or what the class has where it is not there, with a note that says so."""
+    found = getattr(top, what)(key)
+    if found is not None or (own := facts.OWN[key].get(kind)) is None:
+        return found
+    top.note("assumed", key, f"absent; {digits(own)}, as the class has it")
+    return own
+
+
 @dataclass
 class Layer:
     """What layers of one type have. `keys` is the dict of their rotation, `top` that of the model; both
@@ -72,25 +81,29 @@ class Layer:
             self.top.note("differs", key, says)
         return found * (1 if times is None else times)
 
+    @cached_property
+    def latent(self) -> int | None:
+        """How many channels of a head turn, where they have a key of their own."""
+        return of_class(self.top, self.kind, "qk_rope_head_dim", "size")
+
     def head(self) -> int:
         """The width of a head."""
-        if (turning := self.top.size("qk_rope_head_dim")) is not None:
-            whole = (self.top.size("qk_nope_head_dim") or 0) + turning
+        if (turning := self.latent) is not None:
+            whole = (of_class(self.top, self.kind, "qk_nope_head_dim", "size") or 0) + turning
             says = (
                 f"theirs turn the last {turning} of {whole} channels, which is one key for all heads; here "
                 f"it is the first {turning}: move the columns of the weights, the numbers are the same"
             )
             self.top.note("differs", "qk_rope_head_dim", says)
             return whole
-        keys = ("global_head_dim",) if self.label == "full_attention" else ()
-        given = self.top.first((*keys, "head_dim", "attention_head_dim", "kv_channels"), "size")[1]
+        for key in ("global_head_dim",) * (self.label == "full_attention") + ("head_dim",):
+            if (given := of_class(self.top, self.kind, key, "size")) is not None:
+                return given
+        given = self.top.first(("attention_head_dim", "kv_channels"), "size")[1]
         C = self.top.first(("hidden_size", "n_embd", "d_model"), "size")[1]
         H = self.top.first(("num_attention_heads", "n_head"), "size")[1]
         if given is not None:
             return given
-        if (wide := facts.HEAD.get(self.kind)) is not None:
-            self.top.note("assumed", "head_dim", f"absent; {wide}, as the class has it")
-            return wide
         if C is None or H is None:
             raise Misuse(f"the config has no head_dim, and no hidden_size with num_attention_heads; {SAVED}")
         if C % H:
@@ -101,17 +114,14 @@ class Layer:
     def width(self, D: int) -> int:
         """How many channels of a head turn."""
         inside, key, share = self.both(SHARES[0], SHARES, "the inner one counts")
-        if (turning := self.top.size("qk_rope_head_dim")) is not None:
-            return turning
+        if self.latent is not None:
+            return self.latent
         if self.rope_type == "proportional":
             return D
         key, share = (SHARES[0], inside) if inside is not None else (key or SHARES[0], share)
         wide = self.top.size("rotary_dim")
-        if share is None and wide is None and (wide := facts.TURNED.get(self.kind)) is not None:
-            self.top.note("assumed", "rotary_dim", f"absent; {wide}, as the class has it")
-        if share is None and wide is None and self.kind in facts.SHARE:
-            share = facts.SHARE[self.kind]
-            self.top.note("assumed", SHARES[0], f"absent; {digits(share)}, as the class has it")
+        if share is None and wide is None:
+            wide, share = (of_class(self.top, self.kind, key) for key in ("rotary_dim", SHARES[0]))
         R = int(D * (1 if share is None else share))
         said = f"{key} {1 if share is None else digits(share)} of {D} channels is {R}"
         if wide is not None:

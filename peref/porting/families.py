@@ -765,7 +765,10 @@ READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta",
 # families whose config says something that no field here can, in words
 NOT_HERE = {
     **every_word("deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash minicpm3", "latent attention"),
-    **every_word("qwen2_moe qwen3_next phimoe olmoe", "a mixture of experts"),
+    **{"qwen2_moe": "a gate on the shared expert", "qwen3_next": "a gate on what attention gives"},
+    **{"phimoe": "a router that leaves out logits far from the largest"},
+    **every_word("olmoe stablelm exaone4", "a dict of its settings"),
+    **{"zamba": "an attention layer of stream and embedding that several places share"},
     **every_word("gemma3n gemma3n_text gemma4 gemma4_text", "inputs of its own for each layer"),
     **every_word("qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text", "pictures among the tokens"),
     **every_word("modernbert bert roberta", "a layer between the last one and the head"),
@@ -773,8 +776,8 @@ NOT_HERE = {
     **{"umt5": "a table of distances for each layer"},
     **every_word("falcon_mamba", "norms without weights inside a mixer"),
     **every_word("mamba2 bamba zamba2 nemotron_h falcon_h1 granitemoehybrid", "the mixer of Mamba 2"),
-    **every_word("jamba zamba opt rwkv5 rwkv6 rwkv7", "a table of the names of its tensors"),
-    **every_word("chatglm glm4 qwen internlm2 stablelm starcoder2", "a table of the names of its tensors"),
+    **every_word("jamba opt rwkv5 rwkv6 rwkv7", "a table of the names of its tensors"),
+    **every_word("chatglm glm4 qwen internlm2 starcoder2", "a table of the names of its tensors"),
 }
 
 # what is missing where a key has another value than it may have here
