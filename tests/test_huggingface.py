@@ -1044,6 +1044,7 @@ def test_text_and_json(show, name):
     assert (code, data["pictures"], data["page"]) == (0, [], None)
     flat = " ".join(out.split())
     for r, mine in zip(data["config"]["rotations"], found(name).rotations, strict=True):
+        assert bool(data["config"]["train"]) != bool(r["train"])  # one line to paste
         assert (data["config"]["train"] or r["train"]) in out
         assert f"encoding {r['encoding']}: {r['formula']}" in flat
         for note in r["notes"]:

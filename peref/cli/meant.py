@@ -94,7 +94,7 @@ def described(path: str, found: Found, cfg: Config | Pair | None, missing: str) 
         "train": text.command("train", *whole) if whole else None,
         "sizes": " ".join(size_words(cfg)) if cfg else None,
         "left_out": left_out(cfg, missing),
-        "rotations": [rotation_data(r) for r in found.rotations],
+        "rotations": [rotation_data(r, alone=not whole) for r in found.rotations],
     }
 
 
@@ -107,7 +107,8 @@ def left_out(cfg: Config | Pair | None, missing: str) -> str | None:
     return None
 
 
-def rotation_data(r: Rotation) -> dict[str, Any]:
+def rotation_data(r: Rotation, alone: bool) -> dict[str, Any]:
+    """One rotation; where it stands `alone`, no line is for all layers, with the one that means it."""
     encoding = r.cfg.encoding(0)
     scale, made = softmax_scale(encoding, r.cfg.D), {n: huggingface.frequencies(r.cfg, n) for n in r.lengths}
     return {
@@ -116,7 +117,7 @@ def rotation_data(r: Rotation) -> dict[str, Any]:
         "encoding": r.name,
         "formula": encoding.formula,
         "options": dict(r.options),
-        "train": text.command("train", *huggingface.words(r)),
+        "train": text.command("train", *huggingface.words(r)) if alone else None,
         "head_width": r.cfg.D,
         "rotary_dim": r.cfg.R,
         "layout": r.cfg.layout,
@@ -142,7 +143,7 @@ def config_lines(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
             which = f", {len(which)} of {data['layers']} layers: {', '.join(map(str, which))}"
         if r["layers"]:
             yield text.labelled("layers", f"{r['layers']}{which or ''}")
-        yield from rotation_lines(r, alone=not data["train"])
+        yield from rotation_lines(r)
     if data["train"]:
         yield f"\nall layers    {data['train']}"
     if data["sizes"]:
@@ -152,11 +153,10 @@ def config_lines(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
     yield from (text.labelled("picture", path) for path in drawn)
 
 
-def rotation_lines(r: dict[str, Any], alone: bool) -> Iterator[str]:
-    """One rotation; where it stands `alone`, no line is for all layers, also the one that means it."""
+def rotation_lines(r: dict[str, Any]) -> Iterator[str]:
     half, R, D = r["rotary_dim"] // 2, r["rotary_dim"], r["head_width"]
     yield text.labelled("encoding", f"{r['encoding']}: {r['formula']}")
-    if alone:
+    if r["train"]:
         yield f"{'command':14}{r['train']}"
     pairs = f"n with n + {half}" if r["layout"] == "half" else "2n with 2n + 1"
     turning = f"{R} of {D} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})"
