@@ -54,6 +54,19 @@ def test_a_task_is_trained_evaluated_and_answered(cli):
     assert f"{right} of 10 exactly right" in cli("generate", found["run"], "--backend", "numpy")[1]
 
 
+def test_on_cupys_arrays_a_task_is_what_it_is_on_numpys(cli, cupy):
+    """Loss of the training, share of right answers, answers."""
+    found = {}
+    for name in ("numpy", "cupy"):
+        words = (["train", *REVERSE, "--dtype", "float64"], ["eval", "--samples", 9], ["generate"])
+        on = ["--task", "reverse", "--runs", name, "--backend", name, "--json"]
+        made, rows, wrote = (json.loads(cli(*one, *on)[1]) for one in words)
+        assert {made["backend"], wrote["backend"]} == {name}
+        found[name] = made["val"]["loss"], rows["rows"], wrote["answers"]
+    assert found["cupy"][0] == pytest.approx(found["numpy"][0], rel=1e-12)
+    assert found["cupy"][1:] == found["numpy"][1:]
+
+
 def test_settings_of_the_encoder_are_the_encoders(cli):
     """And what is to be run next names the run where it is not among the usual ones."""
     code, out, err = cli(

@@ -4,6 +4,7 @@ and each mistake that can be made between the two is noticed.
 
 from dataclasses import replace
 
+import fake_cupy
 import numpy as np
 import pytest
 from check import agree, apart, direction, frozen, same
@@ -19,6 +20,7 @@ from peref.ops.cross import Cross
 from peref.pair import Pair
 from peref.parameters import half_of, step_sizes
 from peref.tape import Tape
+from peref.xp import to_host
 
 SIZES = {"H": 4, "G": 2, "D": 3, "C": 5, "F": 7, "V": 9, "L": 6, "layers": 2}
 LEARNED = {"pe": (("learned", {}),)}
@@ -113,7 +115,7 @@ def in_pieces(pair, p, cuts, memory, be=model.PLAIN):
         piece = TOKENS[:, first:stop]
         row, kept = model.decode(pair.decoder, half_of(p, "decoder"), piece, kept, be=be, memory=memory)
         rows, first = [*rows, row], stop
-    return np.concatenate(rows, 1)
+    return np.concatenate([to_host(row) for row in rows], 1)
 
 
 @pytest.mark.parametrize("cuts", [(4,), (1, 2, 3, 4), (2, 3, 4)])
@@ -147,6 +149,27 @@ def test_on_the_kernels():
         same(both[1][name], g, 2e-5, name)
     memory = encode(pair, p, SOURCE, SEG, be=numba)
     same(in_pieces(pair, p, (1, 2, 3, 4), memory, numba), answered(pair, p, SOURCE, SEG, TOKENS), 2e-5)
+
+
+def test_on_cupys_arrays(cupy):
+    """The plain ops, in float64: logits, every gradient, in pieces; nothing waits for the device."""
+    pair = pair_of({"pe": (("rope", {}),)}, D=4)
+    p, be = weights(pair), backends.get("cupy", dtype="float64")
+    both, before = [], fake_cupy.counts().get("syncs", 0)
+    for on, there in ((model.PLAIN, p), (be, be.place(dict(p)))):
+        tape = Tape()
+        leaves = tape.watch(there)
+        y, _ = on.cross_entropy(answered(pair, leaves, SOURCE, SEG, TOKENS, be=on), on.place(TARGETS))
+        found = tape.gradients(y, on.place(np.array(0.7)))
+        both.append({name: found[leaf] for name, leaf in leaves.items()})
+    assert fake_cupy.counts().get("syncs", 0) == before
+    for name, g in both[0].items():
+        same(to_host(both[1][name]), g, 1e-12, name)
+    want = answered(pair, p, SOURCE, SEG, TOKENS)
+    same(to_host(answered(pair, there, SOURCE, SEG, TOKENS, be=be)), want, 1e-12)
+    memory = encode(pair, there, SOURCE, SEG, be=be)
+    for cuts in ((4,), (1, 2, 3, 4)):
+        same(in_pieces(pair, there, cuts, memory, be), want, 1e-12)
 
 
 def test_documents_side_by_side_are_the_documents_alone():
