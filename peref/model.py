@@ -79,12 +79,13 @@ def forward(
     be: Backend = PLAIN,
     memory: Memory | None = None,
     end: Callable | None = None,
+    at: At | None = None,
     **place: Any,
 ) -> Any:
-    """As logits, of tokens that were checked. end(pass, x [B,T,C]) may make something else of what
-    leaves the last layer.
+    """As logits, of tokens that were checked, at the place `at`, made of `place` unless given. end(pass, x
+    [B,T,C]) may make something else of what leaves the last layer.
     """
-    this = pass_over(cfg, params, tokens, cfg.place(*tokens.shape, **place), be, memory)
+    this = pass_over(cfg, params, tokens, at or cfg.place(*tokens.shape, **place), be, memory)
     x = embed(this, tokens)  # [B,T,C]
     for layer in range(cfg.layers):
         x, _ = block(this, layer, x, None)  # [B,T,C]

@@ -12,6 +12,7 @@ import numpy as np
 from peref.encodings import fitting
 from peref.errors import Misuse
 from peref.optim import schedule
+from peref.positions import draw_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Recipe:
     rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at
                 `steps`
     decay       decoupled, on linear maps only; clip: the longest global gradient taken as it is
+    positions   random:N or pose:N, drawn (positions.py); none: counted from 0
     """
 
     steps: int = 500
@@ -40,6 +42,7 @@ class Recipe:
     save_every: int = 50
     valid_every: int = 100
     valid_bytes: int = 65536
+    positions: str | None = None
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -58,6 +61,8 @@ class Recipe:
             raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
         if not 0 <= self.seed < 2**64:
             raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
+        if self.positions is not None:
+            draw_of(self.positions)
 
     @property
     def rule(self) -> dict[str, float]:

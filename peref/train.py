@@ -28,6 +28,7 @@ from peref.model import check_targets, check_tokens
 from peref.optim import read_status
 from peref.pair import Pair
 from peref.parameters import init, step_sizes
+from peref.positions import draw_of
 from peref.recipe import Recipe
 from peref.rng import generator
 from peref.tape import Tape
@@ -50,6 +51,7 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
     if end < cfg.L:
         what = f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}"
         raise Misuse(f"{what}; ask for at most {end}")
+    check_positions(cfg, recipe)
     if isinstance(corpus, Corpus) and isinstance(cfg, Config):
         if cfg.V < VOCABULARY:
             raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
@@ -62,21 +64,41 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
             check_training(one, recipe.dtype, recipe.batch, recipe.accumulate, meant)
 
 
+def check_positions(cfg: Config | Pair, recipe: Recipe) -> None:
+    """Raises Misuse where positions cannot be drawn as the recipe says."""
+    if recipe.positions is None:
+        return
+    (_, N), (end, name), what = draw_of(recipe.positions), cfg.ends(recipe.dtype), recipe.positions
+    if isinstance(cfg, Pair):
+        raise Misuse(f"positions is {what}, but a task counts them; leave it out")
+    if cfg.axes is None and all(cfg.layer(n).temperature == "none" for n in range(cfg.layers)):
+        raise Misuse(f"positions is {what}, but {cfg.named} looks at no position; leave it out")
+    if N < cfg.L:
+        raise Misuse(f"positions is {what}; expected at least the length to train on, {cfg.L}")
+    if end < N:
+        raise Misuse(f"positions is {what}, but {name} ends at {end} in {recipe.dtype}; ask for at most that")
+
+
 def lesson(
     cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int
-) -> tuple[Any, Any]:
-    """Inputs and targets of a micro-batch: the samples of a task for a pair, else windows of text, with the
-    token that follows each, or where a model reads both ways with masks. A pure function of its arguments.
+) -> tuple[Any, ...]:
+    """Inputs and targets of a micro-batch, and where positions are drawn their place: the samples of a task
+    for a pair, else windows of text, with the token that follows each, or where a model reads both ways with
+    masks. A pure function of its arguments.
     """
     if isinstance(corpus, Exercise):
         number = (step - 1) * recipe.accumulate + part
         drawn = corpus.drawn_batch(recipe.seed, number, recipe.batch)
         return drawn[:-1], drawn.targets
     how = {"batch": recipe.batch, "length": cfg.L, "part": part}
-    inputs, targets = batch(corpus.train, recipe.seed, step, **how)
+    asked = batch(corpus.train, recipe.seed, step, **how)
     if isinstance(cfg, Config) and not cfg.causal:
-        return masked_tokens(inputs, generator(recipe.seed, "mask", step, part))
-    return inputs, targets
+        asked = masked_tokens(asked[0], generator(recipe.seed, "mask", step, part))
+    if isinstance(cfg, Pair) or recipe.positions is None:
+        return asked
+    (draw, N), rng = draw_of(recipe.positions), generator(recipe.seed, "positions", step, part)
+    B, T = asked[0].shape
+    return *asked, cfg.place(B, T, draw(rng, B, T, N), n=N)
 
 
 def create_run(
@@ -131,7 +153,7 @@ def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any
     itself does not ask.
     """
     _, _, _, batches, *_ = given
-    for inputs, targets in batches:
+    for inputs, targets, *_ in batches:
         if isinstance(cfg, Pair):
             check_targets(cfg.decoder, inputs[-1], targets)
             continue
@@ -160,10 +182,10 @@ def one_step(
     total: Any = None
     g: Arrays = {}
     computed = be.working(p)
-    for inputs, targets in batches:
+    for inputs, targets, *place in batches:
         tape = Tape()
         leaves = tape.watch(computed)
-        y, each = be.cross_entropy(predicted(cfg, leaves, inputs, be=be), be.place(targets))
+        y, each = be.cross_entropy(predicted(cfg, leaves, inputs, *place, be=be), be.place(targets))
         xp = namespace(y.value)
         found = tape.gradients(y, xp.ones_like(y.value))
         new = {name: found[leaf] for name, leaf in leaves.items()}

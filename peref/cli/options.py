@@ -243,7 +243,7 @@ class Setting(click.Option):
         if number:
             rest["type"] = SIZE if of == "model" and number is int else number
         elif hint is not bool:
-            rest["metavar"] = "NAME"
+            rest.setdefault("metavar", "NAME")
         super().__init__([*declarations, f"{of}_{field}"], default=None, **rest)
 
     def get_help_extra(self, ctx: click.Context) -> Any:

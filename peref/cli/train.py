@@ -126,6 +126,13 @@ FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume
     of_recipe("--clip", "clip", "Gradient-norm clip."),
     of_recipe("--seed", "seed", "Random seed, of weights and batches."),
     of_recipe("--dtype", "dtype", "float32 or float64."),
+    of_recipe(
+        "--positions",
+        "positions",
+        "Draw positions: random:N (sorted, below N) or pose:N (counted, with one skip, below N).",
+        said="counted from 0",
+        metavar="HOW:N",
+    ),
 )
 @section(
     "Validation",
@@ -385,7 +392,8 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
     how = f"rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}"
     masked = f", {CHOSEN:.0%} of them asked as masked tokens" if not decoder.causal else ""
-    say("training", f"{counted(recipe.steps, 'step')}, {tokens}{masked}, {how}")
+    drawn = f", positions {recipe.positions}" if recipe.positions else ""
+    say("training", f"{counted(recipe.steps, 'step')}, {tokens}{masked}{drawn}, {how}")
     say("backend", text.chosen(work.be.name, asked))
     if isinstance(corpus, Exercise):
         what = f"{corpus.task.words}; sources of 1 to {corpus.longest:,} letters"
