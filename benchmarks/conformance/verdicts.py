@@ -212,6 +212,25 @@ def transformers_truncate():
     say("frequency of pair 17, flat", float(flat[17]), w * ((1 - ramp) + ramp / 32))
 
 
+def transformers_patches():
+    """Numbers of time: text of 2, four frames of 2 by 2 tokens, 0.5 s apart in Qwen2.5-VL, and text of 2."""
+    from types import MethodType, SimpleNamespace
+
+    import torch
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+
+    kinds, grid = torch.tensor([[0, 0, *[2] * 16, 0, 0]]), torch.tensor([[4, 4, 4]])
+    vision = SimpleNamespace(spatial_merge_size=2, tokens_per_second=2)
+    for model, given in ((Qwen2VLModel, {}), (Qwen2_5_VLModel, {"second_per_grid_ts": torch.tensor([0.5])})):
+        it = SimpleNamespace(config=SimpleNamespace(vision_config=vision))
+        it.get_vision_position_ids = MethodType(model.get_vision_position_ids, it)
+        ids, delta = model.get_rope_index(it, torch.zeros_like(kinds), kinds, None, grid, **given)
+        want = [0, 1, *[2 + frame for frame in range(4) for _ in range(4)], 6, 7]
+        say(f"{model.__name__}", ids[0, 0].tolist(), want)
+        say("where decoding goes on", int(delta) + len(want), 8)
+
+
 def transformers_dynamic():
     """The base of dynamic NTK, factor 2, trained for 2048, as one module sees texts of different length."""
     import torch

@@ -75,6 +75,13 @@ def program(p, i, o, f):
 
 IMAGE = (((0, 0, 1, 1),), ((0, 0, 5, 7),), ((0, 1, 2, 9),))
 AROUND = (((0, 1, 2, 2, 2, 2, 2, 2, 5),), ((0, 1, 2, 2, 2, 3, 3, 3, 5),), ((0, 1, 2, 3, 4, 2, 3, 4, 5),))
+# patch_positions([2, (3, 2, 4, 1.5), 2]) and ([2, (1, 2, 4), 2, (1, 2, 4), 1]), tests/test_patches.py
+STEPPED = (
+    ((0, 1, 2, 2, 3, 3, 5, 5, 6, 7),),
+    ((0, 1, 2, 2, 2, 2, 2, 2, 6, 7),),
+    ((0, 1, 2, 3, 2, 3, 2, 3, 6, 7),),
+)
+FRAMES = (((0, 1, 2, 2, 4, 5, 6, 6, 8),), ((0, 1, 2, 2, 4, 5, 6, 6, 8),), ((0, 1, 2, 3, 4, 5, 6, 7, 8),))
 QWEN3 = {"sections": (24, 20, 20), "order": "interleaved", "base": 5e6}
 
 RECIPES = [
@@ -163,6 +170,27 @@ RECIPES = [
         "position.axes",
         **SMALL | {"T": 9},
         positions=AROUND,
+    ),
+    case(
+        "mrope",
+        "table",
+        "qwen2-5-vl-video",
+        "Text, three frames of 1 by 2 tokens 1.5 positions apart, and text behind the largest number.",
+        "position.axes",
+        B=1,
+        T=10,
+        positions=STEPPED,
+    ),
+    case(
+        "mrope",
+        "table",
+        "qwen3-vl-frames",
+        "Text around two frames, each a grid of its own.",
+        "position.axes",
+        B=1,
+        T=9,
+        positions=FRAMES,
+        options={"order": "interleaved"},
     ),
     *together(
         "mrope",
