@@ -33,12 +33,14 @@ def over_cells(i, j):
     return (x if x.ndim == 2 else x[:, None] for x in (i[..., :, None], j[..., None, :]))
 
 
-def attend_in_zones(be, q, k, v, terms, at, zone, places, w, *, pairs, scale):
-    """[B,H,T,D]: q [B,H,T,D] over k and v [B,G,S,D]. In zone n q and k turn, in the layout `pairs`, by
-    places[n], positions of the queries and of the keys, times w [R/2] in radians. terms are what others in
-    the layer add to the logits.
+def attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, *, pairs, scale):
+    """[B,H,T,D]: q [B,H,T,D] over k and v [B,G,S,D]. In zone n q and k turn, in the layout `pairs`, by i[n]
+    and j[n], positions of the queries and of the keys, times w [R/2] in radians; a single j is that of every
+    zone. terms are what others in the layer add to the logits.
     """
     turned = lambda x, i: be.turn(x, angle(i, w), None, layout=pairs)
     nothing, how = (None,) * 4, {"at": at, "scale": scale, "matmul": be.matmul}
-    s = by_zone(zone, *(scores(turned(q, i), turned(k, j), *nothing, **how) for i, j in places))
+    keys = [turned(k, place) for place in j] * (len(i) // len(j))
+    turning = zip(i, keys, strict=True)
+    s = by_zone(zone, *(scores(turned(q, place), key, *nothing, **how) for place, key in turning))
     return weigh(probabilities(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)

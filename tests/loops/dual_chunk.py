@@ -3,7 +3,7 @@
     P_k = j mod s        P_q^Intra = i mod s        P_q^Succ = [s, s+1, ..., s+w-1, c-1, ..., c-1]
     P_q^Inter = [c-1, ..., c-1]        P_q - P_k, by whether the chunks are the same, neighbours, or neither
 
-An et al. 2024, arXiv:2402.17463, section 3. s is the length of a chunk, w the local window, c = s + w our
+An et al. 2024, arXiv:2402.17463. s is the length of a chunk, w the local window, c = s + w our
 chunk_size. ends "code": c in place of c-1, and P_q^Inter is P_q^Succ of the last place of a chunk, as in
 ChunkLlama.
 """

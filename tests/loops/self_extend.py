@@ -2,7 +2,7 @@
 
     P_g = floor(P / G), the query's shifted by w_n - floor(w_n / G); neighbours are those with i - j < w_n
 
-Jin et al. 2024, arXiv:2401.01325, algorithm 1. w_n is neighbor_window, a quarter of L unless given, G is
+Jin et al. 2024, arXiv:2401.01325. w_n is neighbor_window, a quarter of L unless given, G is
 group_size.
 """
 

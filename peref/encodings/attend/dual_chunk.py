@@ -16,7 +16,7 @@ ends          last = chunk_size with "code"; with "paper" chunk_size - 1, and th
               where 2c - 1 is less
 base          of RoPE's frequencies; which channels turn is the model's, as where a rotation stands.
 
-An et al. 2024, arXiv:2402.17463, section 3; Yang et al. 2025 (Qwen2.5-1M), arXiv:2501.15383, section 4. The
+An et al. 2024, arXiv:2402.17463; Yang et al. 2025 (Qwen2.5-1M), arXiv:2501.15383. The
 paper's s, w and c are our c, local_window and chunk_size. Its P_q ends at c - 1, its code
 (https://github.com/HKUNLP/ChunkLlama) and vLLM's DualChunkRotaryEmbedding end at c, one more. Qwen2.5-1M has
 chunk_size 262144 and local_window 8192. vLLM also multiplies keys by a factor of the text's length where
@@ -26,7 +26,7 @@ of these; sparse attention within the parts; what a query sees of chunks ahead.
 
 from typing import Literal
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.attention import NO_TERMS
 from peref.ops.frequency import ladder
@@ -64,30 +64,19 @@ def query_places(i, size, c, ends):
     return inside, xp.minimum(inside + c, last), xp.full_like(inside, farthest)
 
 
-def attend(
-    be,
-    p,
-    q,
-    k,
-    v,
-    f,
-    at,
-    terms=NO_TERMS,
-    *,
-    D,
-    R,
-    L,
-    pairs,
-    base: float = 10000.0,
-    chunk_size: int | None = None,
-    local_window: int | None = None,
-    ends: Ends = "code",
+def chunk_zones(
+    i, j, *, L, chunk_size: int | None = None, local_window: int | None = None, ends: Ends = "code"
 ):
-    xp, (size, c) = namespace(at.i), chunk_lengths(L, chunk_size, local_window)
-    i, j = over_cells(at.i // c, at.j // c)
-    places = [(a, at.j % c) for a in query_places(at.i, size, c, ends)]
-    zone, frequencies = xp.clip(i - j, 0, 2), ladder(xp, R, base)
-    return attend_in_zones(be, q, k, v, terms, at, zone, places, frequencies, pairs=pairs, scale=D**-0.5)
+    """The zone of each cell, where queries at i [...] stand in each, and where keys at j [...] do in all."""
+    size, c = chunk_lengths(L, chunk_size, local_window)
+    a, b = over_cells(i // c, j // c)
+    return namespace(i).clip(a - b, 0, 2), query_places(i, size, c, ends), (j % c,)
+
+
+@with_settings_of(chunk_zones)
+def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, R, pairs, base: float = 10000.0, **given):
+    (zone, i, j), w = chunk_zones(at.i, at.j, **given), ladder(namespace(at.i), R, base)
+    return attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, pairs=pairs, scale=D**-0.5)
 
 
 ENCODING = Encoding(

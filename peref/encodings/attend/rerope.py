@@ -17,7 +17,7 @@ that keys that lie far ahead would turn as those far behind; they are causal, an
 window of another size in each layer or head; the inverse form, small steps near and whole ones far.
 """
 
-from peref.encodings import Encoding, bounded, positive
+from peref.encodings import Encoding, bounded, positive, with_settings_of
 from peref.ops.attention import NO_TERMS
 from peref.ops.frequency import ladder
 from peref.ops.zones import attend_in_zones, over_cells
@@ -42,30 +42,17 @@ def far_places(i, j, w, leak):
     return w + leak * (i - w), leak * j
 
 
-def attend(
-    be,
-    p,
-    q,
-    k,
-    v,
-    f,
-    at,
-    terms=NO_TERMS,
-    *,
-    D,
-    R,
-    L,
-    pairs,
-    base: float = 10000.0,
-    near: int | None = None,
-    leak: float = 0.0,
-):
-    w, (i, j) = window_of(L, near), over_cells(at.i, at.j)
-    places = (at.i, at.j), far_places(at.i, at.j, w, leak)
-    frequencies = ladder(namespace(at.i), R, base)
-    return attend_in_zones(
-        be, q, k, v, terms, at, i - j >= w, places, frequencies, pairs=pairs, scale=D**-0.5
-    )
+def window_zones(i, j, *, L, near: int | None = None, leak: float = 0.0):
+    """The zone of each cell, and where queries at i [...] and keys at j [...] stand in each zone."""
+    w, (a, b) = window_of(L, near), over_cells(i, j)
+    far = far_places(i, j, w, leak)
+    return a - b >= w, (i, far[0]), (j, far[1])
+
+
+@with_settings_of(window_zones)
+def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, R, pairs, base: float = 10000.0, **given):
+    (zone, i, j), w = window_zones(at.i, at.j, **given), ladder(namespace(at.i), R, base)
+    return attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, pairs=pairs, scale=D**-0.5)
 
 
 ENCODING = Encoding(

@@ -13,7 +13,7 @@ neighbor_window  their w_n, w; none: a quarter of the length trained for, 1024 o
 group_size       their G, g.
 base             of RoPE's frequencies; which channels turn is the model's, as where a rotation stands.
 
-Jin et al. 2024, arXiv:2401.01325, section 3 and algorithm 1. The authors' code
+Jin et al. 2024, arXiv:2401.01325. The authors' code
 (https://github.com/datamllab/LongLM, group_size_2 and group_size_1) has w - w/g, not rounded down, where it
 computes a whole text, and w - w//g where its flash path decodes: they differ where g does not divide w; here
 as in the paper. It can also multiply queries by max(1, ln(i + 1) / ln scale_base): temperature=logn here.
@@ -21,7 +21,7 @@ llama.cpp's group attention (--grp-attn-n, --grp-attn-w) is another one: it divi
 block of w tokens at a time, and what was divided stays so. Not here: positions that look at what lies ahead.
 """
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, positive, with_settings_of
 from peref.ops.attention import NO_TERMS
 from peref.ops.frequency import ladder
 from peref.ops.zones import attend_in_zones, over_cells
@@ -48,30 +48,17 @@ def group_shift(w: int, g: int) -> int:
     return w - w // g
 
 
-def attend(
-    be,
-    p,
-    q,
-    k,
-    v,
-    f,
-    at,
-    terms=NO_TERMS,
-    *,
-    D,
-    R,
-    L,
-    pairs,
-    base: float = 10000.0,
-    neighbor_window: int | None = None,
-    group_size: int = 8,
-):
-    w, (i, j) = neighbors_of(L, neighbor_window), over_cells(at.i, at.j)
-    far = group(at.i, group_size) + group_shift(w, group_size), group(at.j, group_size)
-    frequencies = ladder(namespace(at.i), R, base)
-    return attend_in_zones(
-        be, q, k, v, terms, at, i - j >= w, ((at.i, at.j), far), frequencies, pairs=pairs, scale=D**-0.5
-    )
+def group_zones(i, j, *, L, neighbor_window: int | None = None, group_size: int = 8):
+    """The zone of each cell, and where queries at i [...] and keys at j [...] stand in each zone."""
+    w, (a, b) = neighbors_of(L, neighbor_window), over_cells(i, j)
+    far = group(i, group_size) + group_shift(w, group_size), group(j, group_size)
+    return a - b >= w, (i, far[0]), (j, far[1])
+
+
+@with_settings_of(group_zones)
+def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, R, pairs, base: float = 10000.0, **given):
+    (zone, i, j), w = group_zones(at.i, at.j, **given), ladder(namespace(at.i), R, base)
+    return attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, pairs=pairs, scale=D**-0.5)
 
 
 ENCODING = Encoding(
