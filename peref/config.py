@@ -146,8 +146,11 @@ class Config:
             raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
-        members = [(by_hooks(name), given) for name, given in cycle_pairs(self.pe)]
-        self._fill("pe", tuple((name, settled(name, dict(given))) for name, given in members))
+        said = [repr(pair) for pair in cycle_pairs(self.pe)]  # long cycles have few members that differ
+        first = dict(zip(said, self.pe, strict=True))
+        members = {text: (by_hooks(name), given) for text, (name, given) in first.items()}
+        distinct = {text: (name, settled(name, dict(given))) for text, (name, given) in members.items()}
+        self._fill("pe", tuple(distinct[text] for text in said))
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
             raise Misuse(
@@ -270,12 +273,13 @@ class Config:
             self._fill("R", self.D if self.R is None else self.R)
             for R in (self.R, *(given["rotary_dim"] for _, given in self.pe if "rotary_dim" in given)):
                 check_rotary_width(R, self.D)
-        for number, ((name, _), layer) in enumerate(self._members):
-            if layer.pe.embed and number:
+        for name in dict.fromkeys(name for name, _ in self.pe[1:]):
+            if fills(name, "embed"):
                 raise Misuse(
                     f"{name} is added once, before the first layer; it can stand in the first member of "
                     "a cycle, and in no other"
                 )
+        for (name, _), layer in self._members:
             check_claims(name, layer.pe, self.causal, layer.window or layer.chunk)
             check_options(layer.pe)
 
@@ -301,8 +305,11 @@ class Config:
 
     @cached_property
     def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Layer], ...]:
-        """Each member of the cycle, as in pe and as bound for the first layer that takes it."""
-        return tuple((pair, self._bind(layer)) for layer, pair in enumerate(self.pe))
+        """Each distinct member of the cycle, as in pe and as bound for the first layer that takes it."""
+        first: dict[int, int] = {}
+        for layer, pair in enumerate(self.pe):
+            first.setdefault(id(pair), layer)
+        return tuple((self.pe[layer], self._bind(layer)) for layer in first.values())
 
     @cached_property
     def _bound(self) -> tuple[Layer, ...]:

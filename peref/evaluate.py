@@ -241,6 +241,13 @@ def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int
         raise Misuse(f"{what}; expected at least {longest + 1}")
 
 
+def check_loss(row: dict[str, Any]) -> None:
+    """Raises Diverged where the loss of a row of the table is not finite."""
+    if not math.isfinite(row["loss"]):
+        what = f"at length {row['length']} the loss is {row['loss']}: these weights give no finite numbers"
+        raise Diverged(f"{what} there; evaluate an earlier state, or train again with a lower --rate")
+
+
 def evaluate(
     cfg: Config,
     params: Arrays,
@@ -264,9 +271,7 @@ def evaluate(
     params = be.place(params)
     for length in lengths(cfg.L, longest):
         row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)
-        if not math.isfinite(row["loss"]):
-            what = f"at length {length} the loss is {row['loss']}: these weights give no finite numbers"
-            raise Diverged(f"{what} there; evaluate an earlier state, or train again with a lower --rate")
+        check_loss(row)
         yield row if length < longest else row | {"by_position": by_buckets(total, count)}
 
 

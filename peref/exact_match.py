@@ -13,6 +13,7 @@ from peref.backends import Backend
 from peref.cache import cache
 from peref.encoder_decoder import answered, encode
 from peref.evaluate import in_units
+from peref.generate import finite_logits
 from peref.model import PLAIN, decode
 from peref.pair import Pair
 from peref.parameters import half_of
@@ -52,14 +53,14 @@ def answers(
     pair: Pair, params: Arrays, source: Any, seg: Any, most: int, *, be: Backend = PLAIN
 ) -> list[list[int]]:
     """The answers to sources [B,S], one token at a time through the cache, always the likeliest, up to the
-    end mark or `most` tokens.
+    end mark or `most` tokens. Raises Diverged for weights that give no finite numbers.
     """
     memory, p = encode(pair, params, source, seg, be=be), half_of(params, "decoder")
     kept, tokens = cache(pair.decoder, most + 1), np.full((len(source), 1), BEGIN)
     found: list[np.ndarray] = []
-    for _ in range(most + 1):
+    for step in range(most + 1):
         logits, kept = decode(pair.decoder, p, tokens, kept, be=be, memory=memory)
-        tokens = to_host(logits).argmax(-1)
+        tokens = finite_logits(logits, step).argmax(-1)
         found.append(tokens)
         if (np.concatenate(found, 1) == END).any(1).all():
             break

@@ -29,6 +29,15 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
+def finite_logits(logits: Any, step: int) -> np.ndarray:
+    """`logits` on the host. Raises Diverged, for the token after `step` others, where one is not finite."""
+    found = to_host(logits)
+    if not np.isfinite(found).all():
+        what = f"the logits of token {step + 1} are not finite: these weights give no finite numbers"
+        raise Diverged(f"{what}; take an earlier state, or train again with a lower --rate")
+    return found
+
+
 def check_generation(
     cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, seed: int, dtype: Any
 ) -> None:
@@ -76,10 +85,7 @@ def generate(
     memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):
         logits, memory = decode(cfg, params, new[None], memory, be=be)
-        row = to_host(logits)[0, -1]
-        if not np.isfinite(row).all():
-            what = f"the logits of token {step + 1} are not finite: these weights give no finite numbers"
-            raise Diverged(f"{what}; take an earlier state, or train again with a lower --rate")
+        row = finite_logits(logits, step)[0, -1]
         token = pick(row, temperature, top_k, generator(seed, "generate", step))
         yield token
         new = np.asarray([token])

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from check import same_numbers
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
+from peref.runs import newest
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--backend", "numpy", "--steps", "4"]
 REVERSE = ["--task", "reverse", "--encoder", "rope", "--pe", "alibi", "--len", "6", "--batch", "4", *SMALL]
@@ -63,8 +65,23 @@ def test_on_cupys_arrays_a_task_is_what_it_is_on_numpys(cli, cupy):
         made, rows, wrote = (json.loads(cli(*one, *on)[1]) for one in words)
         assert {made["backend"], wrote["backend"]} == {name}
         found[name] = made["val"]["loss"], rows["rows"], wrote["answers"]
-    assert found["cupy"][0] == pytest.approx(found["numpy"][0], rel=1e-12)
+    same_numbers(found["cupy"][0], found["numpy"][0], 1e-12)
     assert found["cupy"][1:] == found["numpy"][1:]
+
+
+@pytest.mark.parametrize("command", ["eval", "generate"])
+def test_weights_of_a_task_that_give_no_finite_numbers_are_said_to_be_so(cli, command):
+    """Each is finite, and yet no loss and no logits are; nothing is stored."""
+    cli("train", *REVERSE)
+    run = newest("runs")
+    arrays, _ = run.checkpoint(4)
+    big = {"p/decoder.norm.weight": 3e38, "p/decoder.embed.weight": 100.0}
+    run.save(4, {name: (a * big.get(name, 1)).astype(a.dtype) for name, a in arrays.items()}, {})
+    code, out, err = cli(command, "--task", "reverse", "--backend", "numpy")
+    assert (code, out.partition("backend")[2].count("\n")) == (1, int(command == "eval"))
+    assert "these weights give no finite numbers" in err
+    assert err.count("\n") == 1
+    assert not list((run.folder / "eval").iterdir())
 
 
 def test_settings_of_the_encoder_are_the_encoders(cli):

@@ -9,6 +9,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
+from peref import config
 from peref.config import SHAPES, Config, shaped
 from peref.encodings import claims_of, get, names, options
 from peref.errors import Misuse
@@ -302,7 +303,28 @@ def test_an_odd_head_width_does_not_turn():
 @pytest.mark.parametrize("name", [n for n in names() if get(n).embed])
 def test_an_embed_stands_first(name):
     """It is added once, so it is refused behind the first member of a cycle."""
-    refused(name, "in the first member of a cycle, and in no other", pe=(*ONE["rope"], *ONE[name]))
+    for pe in (ONE["rope"], ONE[name]):
+        refused(name, "in the first member of a cycle, and in no other", pe=(*pe, *ONE[name]))
+
+
+def test_of_a_long_cycle_only_members_that_differ_are_settled(monkeypatch):
+    """A public config.json may have 100,000 layers in no order. 1, 1.0 and True are not the same."""
+    counts = dict.fromkeys(["settled", "bound"], 0)
+
+    def counting(name, inner):
+        def call(*given):
+            counts[name] += 1
+            return inner(*given)
+
+        return call
+
+    for name in counts:
+        monkeypatch.setattr(f"peref.config.{name}", counting(name, getattr(config, name)))
+    pe = tuple(("rope", {"base": 1e4 + n % 3}) if n % 7 else ("alibi", {}) for n in range(100))
+    cfg = Config(pe=pe, layers=100)
+    assert counts == {"settled": 4, "bound": 4}
+    assert [(name, given.get("base")) for name, given in cfg.pe] == [(n, o.get("base")) for n, o in pe]
+    refused("sinks is 1; expected bool", pe=(("alibi", {"sinks": True}), ("alibi", {"sinks": 1})))
 
 
 @pytest.mark.parametrize("name", names())

@@ -58,7 +58,7 @@ def test_the_links_are_all_there():
     ],
 )
 def test_a_signal_loses_no_step_whoever_reads(number, reader):
-    assert tried(STOPPED.fault, STOPPED.Case(number, reader, 40)) == ""
+    assert tried(STOPPED.fault, STOPPED.Case(number, reader, 60)) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,10 @@ def test_a_signal_loses_no_step_whoever_reads(number, reader):
         ("the handler writes whatever may come", (15, "left before")),
         ("a progress line may fail", (0, "left before")),
         ("only two signals are minded", (1, "reads")),
+        ("who does not read is waited for", (1, "never reads")),
+        ("the last line waits for who reads", (15, "never reads")),
     ],
 )
-def test_a_guard_of_signals_that_is_away_is_noticed(mutant, case):
-    assert tried(STOPPED.fault, STOPPED.Case(*case, 40), STOPPED.MUTANTS[mutant])
+def test_a_guard_of_signals_that_is_away_is_noticed(mutant, case, monkeypatch):
+    monkeypatch.setattr(STOPPED, "PATIENCE", 10)
+    assert tried(STOPPED.fault, STOPPED.Case(*case, 60), STOPPED.MUTANTS[mutant])

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,12 @@ import numpy as np
 from peref import data, runs
 from peref.backends import Backend
 from peref.cli import run as run_command
+from peref.cli.found import exercise_of
 from peref.cli.signals import Signals
 from peref.config import Config
+from peref.pair import Pair
 from peref.recipe import Recipe
+from peref.tasks import Exercise
 from peref.train import create_run, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +51,8 @@ WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
 TEXT = b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000))
 SMALL = Recipe(steps=12, batch=2, warmup=2, rate=1e-2, save_every=3, valid_every=4, valid_bytes=70)
 CFG = Config(pe=(("alibi", {}),), L=8, C=16, layers=1, H=2)
+MASKED = replace(CFG, causal=False)
+MODELS = {"text": CFG, "masked": MASKED, "task": Pair(MASKED, replace(CFG, cross=True))}
 
 
 @contextlib.contextmanager
@@ -81,19 +87,20 @@ def said(*args: Any) -> tuple[int, str]:
     return code, err.getvalue()
 
 
-def begun(root: Path, recipe: Recipe = SMALL) -> runs.Run:
-    """A new tiny run on TEXT, which lies beside it."""
+def begun(root: Path, kind: str = "text") -> runs.Run:
+    """A new tiny run, one of MODELS, on TEXT, which lies beside it, or on a task."""
     (root / "text.txt").write_bytes(TEXT)
-    text = data.corpus(str(root / "text.txt"))
-    return create_run(root / "runs", CFG, recipe, text, str(root / "text.txt"), Backend(), ["train"])
+    spec, model = str(root / "text.txt"), MODELS[kind]
+    corpus = Exercise("reverse", CFG.L - 1) if kind == "task" else data.corpus(spec)
+    return create_run(root / "runs", model, SMALL, corpus, spec, Backend(), ["train"])
 
 
 def stepped_to(
     run: runs.Run, step: int, be: Backend | None = None, say: Callable = lambda text: None
 ) -> None:
     """The run goes on to `step`, where it is stopped and saved."""
-    text = data.corpus(run.record["data"]["spec"])
-    records = train(run, text, be or Backend(), say=say, stopping=lambda: lines_of(run.folder) >= step)
+    corpus = exercise_of(run) if run.task else data.corpus(run.record["data"]["spec"])
+    records = train(run, corpus, be or Backend(), say=say, stopping=lambda: lines_of(run.folder) >= step)
     for _ in records:
         pass
 
@@ -106,16 +113,16 @@ def lines_of(folder: Path) -> int:
 
 
 @cache
-def stopped_run(step: int) -> Path:
+def stopped_run(step: int, kind: str) -> Path:
     """A folder with a run that was stopped after `step`, to be copied by `copied`."""
     root = Path(tempfile.mkdtemp(prefix="peref-faults-"))
-    stepped_to(begun(root), step)
+    stepped_to(begun(root, kind), step)
     return root
 
 
-def copied(step: int, root: Path) -> runs.Run:
+def copied(step: int, root: Path, kind: str = "text") -> runs.Run:
     """A copy, under `root`, of the run that was stopped after `step`; its text lies beside it."""
-    shutil.copytree(stopped_run(step), root, dirs_exist_ok=True)
+    shutil.copytree(stopped_run(step, kind), root, dirs_exist_ok=True)
     (folder,) = (root / "runs").iterdir()
     return runs.Run(folder)
 

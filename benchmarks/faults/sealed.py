@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.faults import SOUND, Mutant, conduct, copied, said, without
+from benchmarks.faults import MODELS, SOUND, Mutant, conduct, copied, said, without
 from peref import runs, store
 from peref.errors import PerefError
 
@@ -26,8 +26,11 @@ MUTANTS: dict[str, Mutant] = {
 
 
 class Case(NamedTuple):
-    """What is strange: the record or a checkpoint; which command meets it; what it is drawn from."""
+    """Whose run it is, one of MODELS; what is strange: the record or a checkpoint; which command meets it;
+    what it is drawn from.
+    """
 
+    run: str
     what: str
     command: str
     seed: int
@@ -36,16 +39,19 @@ class Case(NamedTuple):
 def cases(draw: random.Random, count: int) -> list[Case]:
     """Records twice as often as checkpoints."""
     kinds, commands = ["record", "record", "arrays", "meta"], ["train", "eval", "generate", "show"]
-    return [Case(draw.choice(kinds), draw.choice(commands), draw.randrange(10**9)) for _ in range(count)]
+    lists = list(MODELS), kinds, commands
+    return [Case(*map(draw.choice, lists), draw.randrange(10**9)) for _ in range(count)]
 
 
 def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
     """What a command answers that is no answer."""
-    run, draw = copied(5, folder), random.Random(case.seed)
+    run, draw = copied(5, folder, case.run), random.Random(case.seed)
+    count = ["--samples", 5] if case.run == "task" else ["--bytes", 50]
+    tokens = [] if case.run == "task" else ["--tokens", 2]
     args = {
         "train": ["train", "--resume", run.folder, "--backend", "numpy"],
-        "eval": ["eval", run.folder, "--len", 8, "--bytes", 50, "--backend", "numpy"],
-        "generate": ["generate", run.folder, "--tokens", 2, "--backend", "numpy"],
+        "eval": ["eval", run.folder, "--len", 8, *count, "--backend", "numpy"],
+        "generate": ["generate", run.folder, *tokens, "--backend", "numpy"],
         "show": ["show", "--run", run.folder, "-o", folder / "alibi.svg"],
     }[case.command]
     change = spoil(run, case.what, draw)

@@ -2,6 +2,7 @@
 step that was done saved, is the exit code right, does the run go on to the bits of an undisturbed one?
 """
 
+import contextlib
 import hashlib
 import os
 import random
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.faults import SOUND, TEXT, Mutant, conduct, started
 
 STEPS = 300
+PATIENCE = 60  # seconds
 TRAIN = f"""train --pe alibi --width 32 --heads 2 --layers 2 --len 64 --batch 4 --valid-bytes 500
 --backend numpy --data text.txt --steps {STEPS} --save-every 250 --valid-every 1000""".split()
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
@@ -29,6 +31,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "only two signals are minded": ("peref.cli.signals.SIGNAL_WORDS", "{2: 'interrupted', 15: 'terminated'}"),
     "who does not read is waited for": ("peref.cli.progress.takes", "lambda stream: True"),
+    "the last line waits for who reads": ("peref.cli.takes", "lambda stream: True"),
 }
 
 
@@ -58,12 +61,13 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
         if case.reader == "closed":
             os.close(2)
 
-    ours = subprocess.DEVNULL if case.reader == "full disk" else output  # before the first step it may fail
+    # before the first step it may fail, or wait
+    ours = subprocess.DEVNULL if case.reader in ("full disk", "never reads") else output
     process = started(folder, *TRAIN, mutant=mutant, stdout=ours, stderr=output, preexec_fn=at_home)
     os.close(output)
     try:
         stop(case, folder, process, reader)
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -89,6 +93,12 @@ def opened(kind: str, folder: Path) -> tuple[int, Any]:
     if kind in ("full disk", "closed"):
         return os.open("/dev/full" if kind == "full disk" else os.devnull, os.O_WRONLY), None
     read, write = os.pipe()
+    if kind == "never reads":  # nor has before: there is no room
+        os.set_blocking(write, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(write, bytes(1 << 16)):
+                pass
+        os.set_blocking(write, True)
     if kind in ("never reads", "left before"):
         return write, read
     tee = subprocess.Popen(["tee", str(folder / "log")], stdin=read, stdout=subprocess.DEVNULL)
@@ -98,7 +108,8 @@ def opened(kind: str, folder: Path) -> tuple[int, Any]:
 
 def stop(case: Case, folder: Path, process: subprocess.Popen, reader: Any) -> None:
     """Wait for the step, then do what the case says."""
-    while steps_of(folder) < case.step and process.poll() is None:
+    end = time.monotonic() + PATIENCE
+    while steps_of(folder) < case.step and process.poll() is None and time.monotonic() < end:
         time.sleep(0.001)
     if case.reader == "left before":
         os.close(reader)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from peref.cli.progress import discard
-from peref.cli.signals import Interrupted, Signals
+from peref.cli.signals import Interrupted, Signals, takes
 from peref.errors import Misuse, PerefError, printable
 from peref.share import address_space, blas_threads, within_limit
 
@@ -87,7 +87,7 @@ def report(error: BaseException, args: Sequence[str]) -> int:
         if "--json" in args:
             details: dict[str, Any] = getattr(error, "details", {})
             print(json.dumps({"error": {"kind": kind, "message": message}} | details, indent=2))
-        else:
+        elif takes(sys.stderr) or not isinstance(error, Interrupted):  # who was asked to end waits for nobody
             print(said, file=sys.stderr)
         if sys.stdout is not None:
             sys.stdout.flush()

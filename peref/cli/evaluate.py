@@ -23,7 +23,16 @@ from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
 from peref.errors import Misuse, counted
-from peref.evaluate import Protocol, check_evaluation, differing, evaluate, lengths, stored, under
+from peref.evaluate import (
+    Protocol,
+    check_evaluation,
+    check_loss,
+    differing,
+    evaluate,
+    lengths,
+    stored,
+    under,
+)
 from peref.exact_match import exact_match
 from peref.masking import CHOSEN
 from peref.runs import Run
@@ -136,6 +145,7 @@ def of_task(found: TrainedPair, given: SimpleNamespace, out: Any) -> None:
             rows.append(
                 exact_match(found.pair, params, replace(found.exercise, longest=length), count, be=be)
             )
+            check_loss(rows[-1])
     path = found.run.folder / "eval" / f"{found.exercise.name}-{longest}-{count}.json"
     result = {"task": found.exercise.name, "step": found.step, "L": trained, "rows": text.finite(rows)}
     store.write_text(path, store.canonical(result) + "\n", found.run.folder)

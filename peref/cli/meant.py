@@ -75,9 +75,9 @@ def size_words(cfg: Config | Pair) -> list[str]:
 
 def settings_said(cfg: Config, of: str = "") -> Iterator[str]:
     """What --set says of its cycle; `of` stands before each name."""
+    usual = {name: options(get(name)) for name in {name for name, _ in cfg.pe}}
     for index, (name, given) in enumerate(cfg.pe):
-        usual = {key: default for key, (default, _) in options(get(name)).items()}
-        own = {key: x for key, x in given.items() if key not in usual or x != usual[key]}
+        own = {key: x for key, x in given.items() if key not in usual[name] or x != usual[name][key][0]}
         before = f"{of}{index}." if len(cfg.pe) > 1 else of
         yield from (word for key, x in own.items() for word in ("--set", f"{before}{key}={text.shown(x)}"))
 

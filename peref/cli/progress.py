@@ -93,7 +93,7 @@ class Progress:
     def show(self, write: Callable, *what: Any) -> None:
         """write(*what), if stderr takes it."""
         try:
-            if sys.stderr is None or takes(sys.stderr):
+            if takes(sys.stderr):
                 write(*what)
         except BrokenPipeError:
             self.deaf = True

@@ -75,7 +75,7 @@ class Signals:
 
 def takes(stream: Any) -> bool:
     """Whether a line can be written there without waiting for who reads; True for what is no file."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         return bool(select.select([], [stream.fileno()], [], 0)[1])
     return True
 
@@ -84,6 +84,6 @@ def tell(line: bytes) -> None:
     """A line on stderr, where somebody can read it now. sys.stderr is None where it was closed: descriptor 2
     may then be any file of ours.
     """
-    with contextlib.suppress(OSError, ValueError):
-        if sys.stderr is not None and takes(sys.stderr):
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        if takes(sys.stderr):
             os.write(sys.stderr.fileno(), line)
