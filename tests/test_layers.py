@@ -285,16 +285,13 @@ def readers(name: str) -> set[str]:
     return {other for other in found if not other.startswith("ops.")}
 
 
-FAMILIES = {"ops.delta"}
-
-
 @pytest.mark.parametrize("name", [name for name in sources() if name.startswith("ops.")])
 def test_an_op_serves_more_than_one_encoding(name):
     """What one encoding alone needs is in its file, forward and backward under the formula; an op is the
-    model's or a backend's, or two need it. An op of FAMILIES is written for several, of which one is there.
+    model's or a backend's, or two need it.
     """
     users = readers(name)
-    assert name in FAMILIES or len(users) > 1 or not all(user.startswith("encodings.") for user in users), (
+    assert len(users) > 1 or not all(user.startswith("encodings.") for user in users), (
         f"{name} serves {', '.join(users) or 'nothing'}; move it into that encoding's file, or take it out"
     )
 

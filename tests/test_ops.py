@@ -85,11 +85,12 @@ def of_wkv7(state=None, runs=None, T=5):
     return [r, -abs(log_w), k, random(2, 3, T, 6), kappa, 1 / (1 + np.exp(a)), state, runs]
 
 
-def of_delta(state=None, runs=None, T=5, removes=True, of_heads=False):
-    """r, g, k, v, a, the state and the runs of delta; `of_heads`: a decay for each head."""
+def of_delta(state=None, runs=None, T=5, removes=True, decays=4):
+    """r, g, k, v, a, the state and the runs of delta; `decays`: for each channel, 1: each head, 0: none."""
     r, g, k, a = (random(2, 3, T, 4, seed=n) for n in range(4))
     a = a / np.sqrt((a * a).sum(-1, keepdims=True)) if removes else None
-    return [r, -abs(g[..., :1] if of_heads else g), 0.5 * k, random(2, 3, T, 6), a, state, runs]
+    g = -abs(g[..., :decays]) if decays else None
+    return [r, g, 0.5 * k, random(2, 3, T, 6), a, state, runs]
 
 
 def of_experts(gated, biased):
@@ -134,11 +135,15 @@ CASES = {
         for on_input in (True, False)
     ],
     "ops.delta.delta": [
-        (of_delta(state, runs, 5, removes, of_heads), {"chunk": chunk})
+        (of_delta(state, runs, 5, removes, decays), {"chunk": chunk})
         for removes in (True, False)
-        for of_heads in (True, False)
+        for decays in (4, 1, 0)
         for state, runs, chunk in ((None, None, 1), (random(2, 3, 4, 6), RUNS, 3), (None, RUNS, 9))
     ],
+    "ops.delta.beta_times": [
+        ([random(2, 3, 5, 4), 3 * random(2, 3, 5, 1)], {"most": most}) for most in (1.0, 2.0)
+    ],
+    "ops.delta.log_decay": [([abs(random(2, 3, 5, width)), random(3)], {}) for width in (4, 1)],
     "ops.activation.geglu": [([3 * random(3, 5), random(3, 5, seed=1)], {})],
     "ops.gelu_exact.gelu_exact": [([3 * random(3, 5)], {})],
     "ops.norm.from_one": [([random(5)], {})],
@@ -298,7 +303,7 @@ CASES = {
         ([random(2, 5), random(2, 3)], {"axis": -1}),
     ],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
-    "encodings.attend.shaw.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
+    "ops.shape.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
     "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3})],
     "ops.shape.swap": [([random(2, 5, 3)], {"axes": (0, 2)})],
     "ops.shift.lerp": [
@@ -627,11 +632,11 @@ def test_wkv6_loses_no_gradient_in_rounding():
     same(found[0].astype(np.float64), found[1], 1e-5)
 
 
-@pytest.mark.parametrize("of_heads", [True, False])
+@pytest.mark.parametrize("decays", [4, 1, 0])
 @pytest.mark.parametrize("removes", [True, False])
-def test_delta_is_the_loop(removes, of_heads):
+def test_delta_is_the_loop(removes, decays):
     """And hands on its last state, from one that is handed in."""
-    *given, _, _ = of_delta(T=7, removes=removes, of_heads=of_heads)
+    *given, _, _ = of_delta(T=7, removes=removes, decays=decays)
     state = random(2, 3, 4, 6)
     y, last = delta(*given, state, None, chunk=4)
     for b, h in np.ndindex(2, 3):

@@ -19,6 +19,7 @@ arXiv:2412.06464, section 3.3 (with decay). The cuts are those of the secondary 
 arXiv:2312.06635, section 4.3, down to one token. `runs` as in scan.py.
 """
 
+from peref.ops.activation import logistic
 from peref.ops.join import joined
 from peref.ops.linear import doubled, matmul, transposed, unit_lower_inverse
 from peref.ops.scan import breaks
@@ -120,10 +121,11 @@ def products_backward(dp, q, k, g, halvings, matmul):
 
 def delta_forward(r, g, k, v, a, state, runs, *, chunk, matmul=matmul):
     """y [B,H,T,V] of the recurrence above, and the last state [B,H,K,V], `chunk` tokens at a time: r, k and a
-    [B,H,T,K], a or None; g [B,H,T,K], or [B,H,T,1] for a head; v [B,H,T,V], state [B,H,K,V] or None, runs
-    [B,T] or None.
+    [B,H,T,K], a or None; g [B,H,T,K], [B,H,T,1] for a head, or None where nothing decays; v [B,H,T,V], state
+    [B,H,K,V] or None, runs [B,T] or None.
     """
-    xp = namespace(r)
+    xp, decays = namespace(r), g is not None
+    g = g if decays else xp.zeros((*r.shape[:3], 1), r.dtype)
     runs = xp.zeros((1, r.shape[2]), int) if runs is None else runs
     s = xp.zeros((*k.shape[:2], k.shape[3], v.shape[3]), r.dtype) if state is None else state
     out, steps = [], []
@@ -141,11 +143,11 @@ def delta_forward(r, g, k, v, a, state, runs, *, chunk, matmul=matmul):
         out.append(matmul(p, x) + matmul(rc * into, s))  # 4
         s = s * over + matmul(transposed(kc * out_of), x)  # 5
         steps.append((cut, before, p, inverse, x))
-    return joined(out, 2), (r, g, k, a, runs, steps, state is not None, matmul), s
+    return joined(out, 2), (r, g, k, a, runs, steps, decays, state is not None, matmul), s
 
 
 def delta_backward(saved, dy, dlast=None):
-    r, g, k, a, runs, steps, stateful, matmul = saved
+    r, g, k, a, runs, steps, decays, stateful, matmul = saved
     xp = namespace(dy)
     ds = xp.zeros_like(steps[0][1]) if dlast is None else dlast
     found = []
@@ -173,8 +175,38 @@ def delta_backward(saved, dy, dlast=None):
             da_pairs, dk_pairs, dg_pairs = products_backward(dlow, ac, kc, gc, halvings, matmul)  # 2
             dk, dg, da = dk + dk_pairs, dg + sum_since(of_g(ac * da)) + dg_pairs, da + da_pairs
         found.append((dr, dg, dk, dx) if a is None else (dr, dg, dk, dx, da))
-    grads = [joined(part, 2) for part in zip(*reversed(found), strict=True)]
-    return *grads, *([None] if a is None else []), ds if stateful else None, None
+    dr, dg, dk, dv, *da = (joined(part, 2) for part in zip(*reversed(found), strict=True))
+    return dr, dg if decays else None, dk, dv, *(da or [None]), ds if stateful else None, None
 
 
 delta = Op(delta_forward, delta_backward, state=True)
+
+
+def log_decay_forward(dt, a_log):
+    """g = -exp(a_log) dt: dt [B,H,T,K] or [B,H,T,1], a_log [H]. Dao, Gu 2024, arXiv:2405.21060."""
+    A = -namespace(dt).exp(a_log)[:, None, None]  # 1
+    g = A * dt  # 2
+    return g, (A, g)
+
+
+def log_decay_backward(saved, dy):
+    A, g = saved
+    return dy * A, (dy * g).sum((0, 2, 3))  # 2, 1
+
+
+log_decay = Op(log_decay_forward, log_decay_backward)
+
+
+def beta_times_forward(k, b, *, most):
+    """beta k, beta = `most` sigmoid(b), [B,H,T,D]: k [B,H,T,D], b [B,H,T,1]."""
+    beta = most * logistic(b)  # 1
+    return beta * k, (k, beta, most)  # 2
+
+
+def beta_times_backward(saved, dy):
+    k, beta, most = saved
+    dbeta = (dy * k).sum(-1, keepdims=True)  # 2
+    return dy * beta, dbeta * beta * (1 - beta / most)  # 2, 1
+
+
+beta_times = Op(beta_times_forward, beta_times_backward)

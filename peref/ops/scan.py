@@ -5,7 +5,10 @@ the last one.
 the state handed in, -1 is padding. None: one run.
 """
 
+from typing import Any
+
 from peref.ops.join import stacked
+from peref.ops.shape import add
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -50,6 +53,21 @@ def short_conv_backward(saved, dy, dlast=None):
 
 
 short_conv = Op(short_conv_forward, short_conv_backward, state=True)
+
+
+def initial_taps(rng: Any, channels: int, kernel: int) -> Any:
+    """Where the weights of a short convolution start, [channels,kernel]."""
+    return kernel**-0.5 * rng.uniform(-1.0, 1.0, (channels, kernel))
+
+
+def convolved(be: Any, p: Any, role: str, x: Any, state: Any, runs: Any) -> Any:
+    """The short convolution of W x, with its bias where there is one, [B,T,E], and its last state: x [B,T,C],
+    W p["ROLE.weight"] [E,C], taps p["ROLE.conv"] [E,K], bias p["ROLE.conv.bias"] [E].
+    """
+    line = be.linear(x, p[f"{role}.weight"], None)
+    line, last = be.recurrence("short_conv", short_conv)(line, p[f"{role}.conv"], state.get(role), runs)
+    bias = p.get(f"{role}.conv.bias")
+    return line if bias is None else add(line, bias), last
 
 
 def follows(runs):

@@ -64,6 +64,20 @@ def merge_heads_backward(heads, dy):
 merge_heads = Op(merge_heads_forward, merge_heads_backward)
 
 
+def repeat_heads_forward(x, *, heads):
+    """x [B,G,S,D] -> [B,heads,S,D]: each repeated for the heads that read it, side by side."""
+    B, G, S, D = x.shape
+    return namespace(x).broadcast_to(x[:, :, None], (B, G, heads // G, S, D)).reshape(B, heads, S, D), x.shape
+
+
+def repeat_heads_backward(shape, dy):
+    B, G, S, D = shape
+    return (dy.reshape(B, G, -1, S, D).sum(2),)
+
+
+repeat_heads = Op(repeat_heads_forward, repeat_heads_backward)
+
+
 def swap_forward(x, *, axes):
     """x [...] with a pair of its `axes` exchanged."""
     return x.swapaxes(*axes), axes

@@ -15,7 +15,7 @@ from typing import Any
 
 import recipes
 
-FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "mix")
+FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "mix", "delta")
 
 
 @dataclass(frozen=True)

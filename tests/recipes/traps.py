@@ -662,6 +662,48 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "go from the first token to the last; rwkv6 reads the state before it writes the token, the "
         "others after",
     ),
+    "delta.decay": trap(
+        "SIGN",
+        "another decay",
+        "heads forget at once, or never, or the state grows",
+        "exp(g), g = -exp(A_log) softplus(z + dt bias), with the bias inside the softplus",
+    ),
+    "delta.order": trap(
+        "OFF_BY_ONE",
+        "the state decays after it was written, or after the value was taken out",
+        "each token is written too weakly, or too much is taken out",
+        "decay first; read what stands under k in the decayed state; write the difference; then q reads",
+    ),
+    "delta.beta": trap(
+        "SCALING",
+        "another beta",
+        "the state keeps too much or too little of what stood under a key",
+        "beta = sigmoid(W_b x) stands once before k (v - S' k)'; twice that where it may reach 2",
+    ),
+    "delta.unit": trap(
+        "MISSING_STEP",
+        "q and k do not have length one in each head",
+        "the state may grow without bound",
+        "divide each by sqrt(sum of squares + 1e-6), after the convolution and silu",
+    ),
+    "delta.scale": trap(
+        "SCALING",
+        "q is not divided by sqrt(D)",
+        "where a norm comes after it, that hides the error, except for eps",
+        "divide q by sqrt(D), once",
+    ),
+    "delta.heads": trap(
+        "LAYOUT",
+        "heads are grouped by another division",
+        "heads read keys of a head that is not theirs",
+        "the heads of a group stand next to one another: head h of N reads group h G/N, rounded down",
+    ),
+    "delta.projections": trap(
+        "LAYOUT",
+        "projections are exchanged",
+        "the outputs are those of another model",
+        "Qwen3-Next stacks q, k, v and z in each key head, and b before a; Mamba-2 stacks z, x, B, C and dt",
+    ),
     "grad.rotation": trap(
         "GRADIENT",
         "the derivative is turned forward, or not at all, or lacks the gain",

@@ -22,7 +22,7 @@ from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.attention import NO_TERMS, plus_terms, probabilities, scores, weigh
 from peref.ops.distance import at_cells, gather, gathered
-from peref.ops.shape import add, swap
+from peref.ops.shape import add, repeat_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -42,20 +42,6 @@ def scatter_backward(index, dy):
 
 
 scatter = Op(scatter_forward, scatter_backward)
-
-
-def repeat_heads_forward(x, *, heads):
-    """x [B,G,S,D] -> [B,heads,S,D]: each repeated for the query heads that read it, side by side."""
-    B, G, S, D = x.shape
-    return namespace(x).broadcast_to(x[:, :, None], (B, G, heads // G, S, D)).reshape(B, heads, S, D), x.shape
-
-
-def repeat_heads_backward(shape, dy):
-    B, G, S, D = shape
-    return (dy.reshape(B, G, -1, S, D).sum(2),)
-
-
-repeat_heads = Op(repeat_heads_forward, repeat_heads_backward)
 
 
 def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_heads: Heads = "shared"):
