@@ -24,7 +24,7 @@ import pytest
 
 import peref
 from peref import backends, data, runs
-from peref.cli import main
+from peref.cli import explain, main
 from peref.cli import run as run_cli
 from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
@@ -1258,6 +1258,15 @@ def test_xpos_is_refused_past_its_reach_before_anything_is_computed(cli, text, m
     ):
         code, _, err = cli(*args)
         assert (code, words in err) == (2, True), err
+
+
+def test_where_memory_is_limited_the_limit_is_said(monkeypatch):
+    monkeypatch.setattr("peref.share.address_space", lambda: 500_000_000)
+    assert explain(MemoryError())[1:] == (
+        "not enough memory (no details): this process may have 500 MB; raise that (ulimit -v); "
+        "try a smaller --len, --batch, --width or --layers",
+        1,
+    )
 
 
 def test_a_run_that_diverges_says_so_in_one_line(cli, text):

@@ -236,6 +236,34 @@ def test_an_error_in_a_file_is_not_called_a_bug_of_peref(cli, tmp_path, body, wo
     assert f"laws {tmp_path / 'bad.py'}" in err
 
 
+TOO_LONG = """\"\"\"It computes two tokens, which a new model is tried with, and no more.\"\"\"
+from peref.encodings import Encoding
+
+def bias(be, p, d):
+    if len(d) > 3: raise ValueError("too long")
+    return be.place(0 * d[None].astype("float32").repeat(2, 0))
+
+ENCODING = Encoding("no paper", "0", bias=bias)
+"""
+
+
+def test_an_error_before_the_first_step_leaves_no_folder(cli, tmp_path):
+    """Neither where it is found at once, nor where the folder is there already; one in a later step does."""
+    (tmp_path / "far.py").write_text(TOO_LONG)
+    for given, words in (
+        (["--stps", 4], "no option '--stps'"),
+        (["--pe", "alib"], "unknown encoding 'alib'"),
+        (["--heads", 2, "--pe", "./far.py"], "far.py, line 5, in bias: ValueError: too long"),
+    ):
+        code, out, err = cli("train", *TINY, *given, "--backend", "numpy", "--data", "words.txt")
+        assert code == 2
+        assert words in err
+        assert not any(Path("runs").glob("*")), out
+    assert "run           runs" in out  # it was there
+    cli("train", *TINY, "--steps", 20, "--rate", "1e30", "--warmup", 0, "--data", "words.txt")
+    assert any(Path("runs").glob("*"))
+
+
 # ---------------------------------------------------------------- commands
 
 

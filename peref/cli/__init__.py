@@ -109,7 +109,8 @@ def explain(error: BaseException) -> tuple[str, str, int]:
         return "interrupted", "interrupted", 130
     if isinstance(error, MemoryError):
         what = f"not enough memory ({str(error) or 'no details'})"
-        return "failed", f"{what}; try a smaller --len, --batch, --width or --layers", 1
+        less = "try a smaller --len, --batch, --width or --layers"
+        return "failed", f"{what}{within_limit()}; {less}", 1
     if isinstance(error, ImportError) and (beyond := within_limit()):
         return "misuse", f"a library cannot be loaded ({str(error).strip().splitlines()[-1]}){beyond}", 2
     if isinstance(error, BrokenPipeError):
