@@ -259,6 +259,9 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
             "[1, 2, 5] and [1, 2, 4]",
         ),
         ("wkv7", [*[(1, 2, 5, 3)] * 6, (1, 2, 3, 4), None], "[1, 2, 3, 3] and [1, 2, 3, 4]"),
+        ("delta", [*[(1, 2, 5, 3)] * 4, (1, 2, 5, 4), None, None], "[1, 2, 5, 3] and [1, 2, 5, 4]"),
+        ("delta", [(1, 2, 5, 3), (1, 2, 5, 2), *[(1, 2, 5, 3)] * 3, None, None], "[1, 2, 5, 2]"),
+        ("delta", [*[(1, 2, 5, 3)] * 5, (1, 2, 3, 4), None], "[1, 2, 3, 3] and [1, 2, 3, 4]"),
         ("diagonal_scan", [(2, 5, 3), (4, 2, 6), (3,), None, None], "[4, 3] and [4, 2] and [4, 3]"),
         ("diagonal_scan", [(2, 5, 3), (4, 3, 6), (3,), (2, 12, 3), None], "[2, 3, 12] and [2, 12, 3]"),
         (
@@ -280,7 +283,7 @@ def test_sizes_that_do_not_fit_are_refused(field, shapes, said):
         {"eps": 1e-5}
         if "norm" in field
         else {"chunk": 4}
-        if field in ("wkv6", "wkv7", "diagonal_scan")
+        if field in ("wkv6", "wkv7", "delta", "diagonal_scan")
         else {}
     )
     settings |= {"chunk": 4, "discretisation": "euler"} if field == "selective_scan" else {}
@@ -316,6 +319,8 @@ def recurrences(T, C, N, seed=0):
             yield "retention", [q, k, v, state(B, H, K, V), at], {"chunk": 16, **decay}
             yield "wkv6", [r, log_w, k, v, normal((H, K)), state(B, H, K, V), at], {"chunk": 16}
             yield "wkv7", [r, log_w, k * K**-0.5, v, kappa, a, state(B, H, K, V), at], {"chunk": 16}
+            for log_g, removed in ((log_w, kappa), (log_w[..., :1], None), (None, kappa)):
+                yield "delta", [r, log_g, kappa * a, v, removed, state(B, H, K, V), at], {"chunk": 16}
             for rule in ("euler", "zoh"):
                 yield (
                     "selective_scan",
@@ -556,7 +561,7 @@ SAME_BITS = """
     from peref.settings import choose
     from peref.tape import Tape
     runs = [("llama", pe, 150, {}) for pe in ("alibi", "t5", "rope", "forgetting", "retnet")]
-    runs += [("llama", pe, 40, {}) for pe in ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")]
+    runs += [("llama", pe, 40, {}) for pe in ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7", "kda")]
     runs += [("gpt2", "learned", 300, {"window": 40})]
     for threads in map(int, sys.argv[1:]):
         be, digest = backends.get("numba", threads=threads), hashlib.sha256()
@@ -607,7 +612,8 @@ def test_every_recurrence_with_a_kernel_is_asked_for():
     assert {name: f"{name}_forward" for name in RECURRENCES} == {
         name: op.forward.__name__ for name, op in RECURRENCES.items()
     }
-    assert set(NUMBA.recurrences) == set(cuda.BACKEND.recurrences) <= set(RECURRENCES)
+    assert set(NUMBA.recurrences) - {"delta"} == set(cuda.BACKEND.recurrences)  # which leaves that plain
+    assert set(NUMBA.recurrences) <= set(RECURRENCES)
     assert not PLAIN.recurrences
 
 
@@ -737,7 +743,7 @@ SELECTED = (
     "or one_token)"
 )
 SELECTED += " and not refused and not models and not memory"
-LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "diagonal_scan", "retention", "selective_scan")
+LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "delta", "diagonal_scan", "retention", "selective_scan")
 
 
 def test_the_narrowest_vectors():

@@ -11,7 +11,7 @@ from peref.errors import Misuse
 from peref.ops.place import At
 from peref.tape import Tape
 
-RECURRENCES = ("diagonal_scan", "retention", "selective_scan", "short_conv", "wkv4", "wkv6", "wkv7")
+RECURRENCES = ("delta", "diagonal_scan", "retention", "selective_scan", "short_conv", "wkv4", "wkv6", "wkv7")
 ALL = At.of(5, causal=False)
 COMPOSED = {
     "activated_linear": [random(9, 5), random(9, 5, seed=1), random(3, 5), random(3), random(9, 3)],

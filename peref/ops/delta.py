@@ -14,9 +14,9 @@ arrays. Each half is cut again. No sum is subtracted from another and only decay
 float32 all are within 1e-5 of float64, relative to the largest number of each array, for log decays of 0 to
 -20 a token, chunks of up to 128 and 8,192 tokens (tests/test_ops.py; 3e-6 at worst was measured).
 
-Yang et al. 2024, arXiv:2406.06484, section 3 (chunks, the inverse of I + A); Yang et al. 2025,
-arXiv:2412.06464, section 3.3 (with decay). The cuts are those of the secondary chunks of Yang et al. 2024,
-arXiv:2312.06635, section 4.3, down to one token. `runs` as in scan.py.
+Yang et al. 2024, arXiv:2406.06484 (chunks, the inverse of I + A); Yang et al. 2025,
+arXiv:2412.06464 (with decay). The cuts are those of the secondary chunks of Yang et al. 2024,
+arXiv:2312.06635, down to one token. `runs` as in scan.py.
 """
 
 from peref.ops.activation import logistic

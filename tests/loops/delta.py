@@ -2,8 +2,8 @@
 
     S' = Diag(exp(g_t)) S_{t-1}        S_t = (I - k_t a_t^T) S' + k_t v_t^T        y_t = S_t^T r_t
 
-Yang et al. 2025, arXiv:2412.06464, section 3.1 (S transposed), with beta k for k and k for a; Kimi Team 2025,
-arXiv:2510.26692, equation 1, for a decay of each channel. a None: S_t = S' + k_t v_t^T; g None: S' = S_{t-1}.
+Yang et al. 2025, arXiv:2412.06464 (S transposed), with beta k for k and k for a; Kimi Team 2025,
+arXiv:2510.26692, for a decay of each channel. a None: S_t = S' + k_t v_t^T; g None: S' = S_{t-1}.
 """
 
 import math

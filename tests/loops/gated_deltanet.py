@@ -5,7 +5,7 @@
     alpha = exp(-exp(A_log) softplus(Linear + dt_bias))
     out = Linear(Norm(o) * SiLU(Linear)),   Norm: RMS of a head
 
-Yang et al. 2025, arXiv:2412.06464, equation 10 and figure 1; alpha is that of Mamba-2. The released code
+Yang et al. 2025, arXiv:2412.06464; alpha is that of Mamba-2. The released code
 (fla) divides q by sqrt(D) besides, and has 1e-6 under the root of L2. A head of q and k serves as
 many heads of v as stand next to one another. The positions change nothing.
 """

@@ -5,7 +5,7 @@
     alpha = exp(-exp(A_log) softplus(Linear Linear + dt_bias))
     out = Linear(Norm(o) * sigmoid(Linear Linear)),   Norm: RMS of a head
 
-Kimi Team 2025, arXiv:2510.26692, equation 1. The released code divides q by sqrt(D) besides, and has 1e-6
+Kimi Team 2025, arXiv:2510.26692. The released code divides q by sqrt(D) besides, and has 1e-6
 under the root of L2; fla can double beta (max_beta). The positions change nothing.
 """
 

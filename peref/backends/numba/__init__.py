@@ -2,6 +2,7 @@
 
 from peref.backends import Backend
 from peref.backends.numba.ops.attention import attention
+from peref.backends.numba.ops.delta import delta
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
 from peref.backends.numba.ops.products import activated_linear, linear, matmul
@@ -30,6 +31,7 @@ BACKEND = Backend(
         "wkv4": wkv4,
         "wkv6": wkv6,
         "wkv7": wkv7,
+        "delta": delta,
         "diagonal_scan": diagonal_scan,
         "selective_scan": selective_scan,
         "short_conv": short_conv,

@@ -6,7 +6,7 @@ and the value is written there.
     beta = max_beta sigmoid(W_b x)        g = -exp(A_log) softplus(W_a x + b_dt)
     out = W_o (silu(W_z x) * norm(y))
 
-Yang et al. 2025, arXiv:2412.06464, section 3.1 and figure 1; their alpha_t is exp(g_t) and their S ours
+Yang et al. 2025, arXiv:2412.06464; their alpha_t is exp(g_t) and their S ours
 transposed. g, A_log and b_dt are those of Mamba-2 (Dao, Gu 2024, arXiv:2405.21060), one for each head. The
 state decays first; the value that is taken out is that of the decayed state. Each convolution is causal, each
 channel's own, over `kernel` tokens, without a bias. unit divides by sqrt(sum of squares + unit_eps), norm by

@@ -6,7 +6,7 @@ rate of its own.
     beta = max_beta sigmoid(W_b x)        g = -exp(A_log) softplus(W_fup W_fdown x + b_dt)
     out = W_o (sigmoid(W_gup W_gdown x) * norm(y))
 
-Kimi Team 2025, arXiv:2510.26692, equation 1; their alpha_t is exp(g_t). A_log is one number for each head,
+Kimi Team 2025, arXiv:2510.26692; their alpha_t is exp(g_t). A_log is one number for each head,
 b_dt for each channel. The state decays first; the value that is taken out is that of the decayed state.
 Convolutions, unit, norm, `eps`, `unit_eps`, `chunk` and `max_beta` are those of gated_deltanet; the gate is a
 sigmoid. Widths between the halves are D. In Kimi Linear W_fdown, W_fup, W_gdown and W_gup are f_a_proj,
