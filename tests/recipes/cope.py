@@ -115,6 +115,7 @@ MEANS = {
         "logistic": "cope.count",
         "counted": "cope.count",
         "counted.t": "cope.interpolation",
+        "counted.low": "cope.interpolation",
     },
 }
 

@@ -102,7 +102,11 @@ MEANS = {
         "local_window": "dual_chunk.length",
         "ends": "dual_chunk.last",
     },
-    "functions": {"chunk_lengths": "dual_chunk.length", "query_places": "dual_chunk.before"},
+    "functions": {
+        "chunk_lengths": "dual_chunk.length",
+        "query_places": "dual_chunk.before",
+        "query_places.farthest": "dual_chunk.last",
+    },
 }
 
 REFUSED = [

@@ -86,6 +86,8 @@ MEANS = {
     "options": {
         "beta": "rope.parts.ramp",
         "gamma": "rope.parts.ramp",
+        "extrapolation_factor": "rope.parts.ramp",
+        "ntk_factor": "rope.parts.ramp",
         "original": "rope.parts.ramp",
         "form": "rope.ntk.static_as_dynamic",
     },

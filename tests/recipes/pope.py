@@ -102,6 +102,7 @@ MEANS = {
     "options": {"divided_by": "attn.scale", "base": "pope.frequency"},
     "parameters": {"delta": "pope.delta"},
     "functions": {
+        "ladder": "pope.frequency",
         "softplus": "pope.magnitude",
         "polar": "pope.frequency",
         "ahead": "pope.delta",

@@ -147,6 +147,7 @@ MEANS = {
         "sigmoid": "mix.gate",
         "mix": "rwkv.projections",
         "mix.decay": "rwkv.decay",
+        "mix.a": "rwkv7.removal",
         "mix.g": "mix.gate",
         "mix.lerp": "mix.shift",
         "mix.head_norm": "mix.norm",

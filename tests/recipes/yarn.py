@@ -386,6 +386,7 @@ MEANS = {
         "beta_fast": "rope.yarn.ramp",
         "beta_slow": "rope.yarn.ramp",
         "truncate": "rope.yarn.ramp",
+        "extrapolation_factor": "rope.yarn.ramp",
         "original": "rope.yarn.ramp",
         "attention_factor": "rope.yarn.mscale_override",
         "mscale": "rope.yarn.mscale_override",

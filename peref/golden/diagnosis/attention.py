@@ -84,20 +84,26 @@ def softmax(change: Any) -> dict[str, Any]:
 
 raised = lambda x: np.exp(x - x.max(-1, keepdims=True))
 to_one = lambda e: e / e.sum(-1, keepdims=True)
-without_infinities = lambda s: np.where(np.isfinite(s), s, 0)
+seen_as_0 = lambda s: np.where(np.isfinite(s), s, 0)
 SOFTMAX = {
     "your softmax has powers of 2": lambda p, s, c: to_one(p ** np.log(2)),
     "your softmax has one added to its sum": lambda p, s, c: (
         np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))
     ),
+    "your softmax has one added to its sum, its largest logit taken off before": lambda p, s, c: (
+        raised(s) / (1 + raised(s).sum(-1, keepdims=True))
+    ),
     "your softmax goes over queries": lambda p, s, c: to_one(raised(s.swapaxes(2, 3))).swapaxes(2, 3),
     "your softmax goes over heads": lambda p, s, c: np.moveaxis(to_one(raised(np.moveaxis(s, 1, 3))), 3, 1),
-    "masked cells count with a logit of 0": lambda p, s, c: (
-        to_one(raised(without_infinities(s))) * np.isfinite(s)
-    ),
-    "masked cells are seen with a logit of 0": lambda p, s, c: to_one(raised(without_infinities(s))),
+    "masked cells count with a logit of 0": lambda p, s, c: to_one(raised(seen_as_0(s))) * np.isfinite(s),
+    "masked cells are seen with a logit of 0": lambda p, s, c: to_one(raised(seen_as_0(s))),
     "the mean is missing: you have exponentials alone": lambda p, s, c: raised(s),
 }
+SCALED_BY_D = "your logits are scaled by D**-0.5", {"scale": lambda s, case: case.D**-0.5}
+two_sided = lambda case: attn(case) and not case.causal
+unpacked = lambda case: sees_past(case) and not packed(case)
+in_block = lambda see, t, s, c: see & (s // c.window == t // c.window)
+past_alone = lambda see, t, s, c: (t - s < c.window) & ((s <= t) | (not c.causal))
 WHO_SEES = (
     *(
         Row(DOCUMENTS, words, seg(change), packed)
@@ -112,51 +118,33 @@ WHO_SEES = (
     ),
     Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attn(c) and packed(c)),
     Row("mask.causal", "your mask is not causal", {"facts": lambda c: {"causal": False}}, sees_past),
-    Row(
-        "mask.causal",
-        "your mask is causal",
-        {"facts": lambda c: {"causal": True}},
-        lambda c: attn(c) and not c.causal,
-    ),
-    Row(
-        "mask.causal",
-        "your mask is causal",
-        see(lambda see, t, s, c: see & (s <= t)),
-        lambda c: attn(c) and not c.causal,
-    ),
-    Row("mask.causal", "a token does not see itself", see(lambda see, t, s, c: see & (s != t)), sees_past),
-    Row(
-        "mask.causal",
-        "a token sees the one after it",
-        see(lambda see, t, s, c: see | (s == t + 1)),
-        lambda c: sees_past(c) and not packed(c),
-    ),
-    Row(
-        "mask.causal",
-        "a token sees what is after it and not before",
-        see(lambda see, t, s, c: s >= t),
-        sees_past,
-    ),
+    Row("mask.causal", "your mask is causal", {"facts": lambda c: {"causal": True}}, two_sided),
     *(
-        Row(
-            "mask.window",
-            f"your window is {abs(n)} too {'wide' if n > 0 else 'narrow'}",
-            {"facts": lambda c, n=n: {"window": max(c.window + n, 1)}},
-            in_window,
+        Row(flag, words, see(change), when)
+        for flag, words, change, when in (
+            ("mask.causal", "your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
+            ("mask.causal", "a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
+            (
+                "mask.causal",
+                "a token sees the one after it",
+                lambda see, t, s, c: see | (s == t + 1),
+                unpacked,
+            ),
+            ("mask.causal", "a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
+            ("mask.window", "your window is a block", in_block, in_window),
+            ("mask.window", "your window is for the past alone", past_alone, in_window),
         )
-        for n in (1, -1, 2, -2, 3)
     ),
-    Row("mask.window", "your window is not there", {"facts": lambda c: {"window": None}}, in_window),
-    Row(
+    *rows(
         "mask.window",
-        "your window is a block",
-        see(lambda see, t, s, c: see & (s // c.window == t // c.window)),
-        in_window,
-    ),
-    Row(
-        "mask.window",
-        "your window is for the past alone",
-        see(lambda see, t, s, c: (t - s < c.window) & ((s <= t) | (not c.causal))),
+        "facts",
+        {
+            f"your window is {abs(n)} too {'wide' if n > 0 else 'narrow'}": lambda c, n=n: {
+                "window": max(c.window + n, 1)
+            }
+            for n in (1, -1, 2, -2, 3)
+        }
+        | {"your window is not there": lambda c: {"window": None}},
         in_window,
     ),
     *(Row("gqa.order", words, reading(order), in_groups) for words, order in ORDERS.items()),
@@ -176,24 +164,17 @@ WHO_SEES = (
             ("exponentials", lambda p, s, c, low=low: to_one(low(raised(s)))),
         )
     ),
-    *rows(
-        ("options", "mscale_all_dim", "attn.scale"),
-        "scale",
-        {"your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5},
-    ),
-    *rows(
-        "attn.scale",
-        "scale",
-        {
-            "your logits are not scaled": lambda s, case: 1.0,
-            "your logits are scaled by 1/D": lambda s, case: 1 / case.D,
-            "your logits are multiplied by sqrt(D)": lambda s, case: case.D**0.5,
-            "your logits are scaled by C**-0.5": lambda s, case: case.C**-0.5,
-            "your logits are scaled by R**-0.5": lambda s, case: (
-                case.config.R**-0.5 if case.hook == "rotate" else s
-            ),
-            "the scale of your logits counts twice": lambda s, case: s * s,
-        },
+    Row(("options", "mscale_all_dim", "attn.scale"), *SCALED_BY_D),
+    *(
+        Row("attn.scale", words, {"scale": change})
+        for words, change in (
+            ("your logits are not scaled", lambda s, case: 1.0),
+            ("your logits are scaled by 1/D", lambda s, case: 1 / case.D),
+            ("your logits are multiplied by sqrt(D)", lambda s, case: case.D**0.5),
+            ("your logits are scaled by C**-0.5", lambda s, case: case.C**-0.5),
+            ("your logits are scaled by R**-0.5", lambda s, case: (case.config.R or case.D) ** -0.5),
+            ("the scale of your logits counts twice", lambda s, case: s * s),
+        )
     ),
 )
 
@@ -242,8 +223,8 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     """Who sees whom in the probabilities, and where all is right before them, whether their rows are a
     softmax.
     """
-    p = answer.wide("probabilities")
-    if p is None:
+    p = weights_of(answer, case)
+    if answer.wide("probabilities") is None:
         yield from of_blind(answer, case)
     if p is None or answer.right("probabilities"):
         if answer.right("probabilities") and "out" in answer.wrong and answer.wide("out") is not None:
@@ -273,10 +254,30 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
             yield Clue(Trap("mask.causal", "the future is seen"), 0.8)
         elif less.any():
             yield Clue(Trap("mask.causal", "cells that should be seen are not"), 0.6)
-    elif answer.right("scores") and answer.far("probabilities"):
-        sums = p.sum(-1)[see.any(-1)].ravel()
-        words = "your scores are right and your weights are not; a row of them adds up to "
+    elif (answer.right("scores") and answer.far("probabilities")) or add_up_otherwise(p, g):
+        sums = p.sum(-1)[np.broadcast_to(see.any(-1), p.shape[:3])].ravel()
+        words = "your scores are right and your weights are not; " if answer.right("scores") else ""
+        words += "a row of them adds up to " if words else "a row of your weights adds up to "
         yield Clue(Trap("attn.softmax", f"{words}{sums[np.argmax(abs(sums - 1))]:.4g}"), 1)
+
+
+def add_up_otherwise(p: Any, g: Any) -> bool:
+    """Whether most rows of weights add up to something else than those that are right."""
+    return bool((np.abs(p.sum(-1) - g.sum(-1)) > NEARLY).mean() > 0.5)
+
+
+def weights_of(answer: Answer, case: Case) -> Any:
+    """The probabilities [B,H,T,S]; where none came those that make the output of the values, where there are
+    no more values than channels, else None.
+    """
+    p, out = answer.wide("probabilities"), answer.wide("out")
+    if p is None and out is not None and case.hook != "attend" and np.isfinite(out).all():
+        v = np.repeat(answer.a["v"], case.H // case.G, 1)
+        p = out @ np.linalg.pinv(v)
+        p[np.abs(p) < 1e-9] = 0
+        if v.shape[2] > v.shape[3] or np.abs(p @ v - out).max() > 1e-6 * np.abs(out).max():
+            return None
+    return p
 
 
 def of_blind(answer: Answer, case: Case) -> Iterator[Clue]:

@@ -23,8 +23,7 @@ from peref.golden.spec.cases import Case
 from peref.ops.shape import join
 from peref.tape import Op, Tape, value
 
-Step = tuple[str, int]  # an op, and which of its calls; -1: each
-EACH = -1
+Step = tuple[str, int]  # an op, and which of its calls
 Back = Callable[[list[Any], Any, Any], list[Any]]  # (gradients, what was saved, cotangent) -> gradients
 Remade = Callable[[Callable], Callable]  # backward -> backward
 
@@ -33,10 +32,14 @@ class Altered(Tape):
     """A tape on which one step of the backward pass is another, or uses of a leaf hand nothing back."""
 
     def __init__(
-        self, step: Step | None = None, remade: Remade | None = None, alone: tuple[int, int] | None = None
+        self,
+        step: Step | None = None,
+        remade: Remade | None = None,
+        alone: tuple[int, int] | None = None,
+        others: dict[str, Callable] | None = None,
     ):
         super().__init__()
-        self.step, self.remade, self.alone = step, remade, alone
+        self.step, self.remade, self.alone, self.others = step, remade, alone, others or {}
         self.count: Counter[str] = Counter()
         self.seen: list[tuple[Step, list[int], bool]] = []
         self.uses: Counter[int] = Counter()
@@ -61,7 +64,9 @@ class Altered(Tape):
         if cut:
             less: Back = lambda got, *_: [None if k in cut else g for k, g in enumerate(got)]
             op = replace(op, backward=after_it(less)(op.backward))
-        elif self.step in (step, (name, EACH)) and self.remade:
+        elif name in self.others:
+            op = replace(op, backward=in_place_of(self.others[name], op.backward))
+        elif self.step == step and self.remade:
             op = replace(op, backward=self.remade(op.backward))
         return super().record(op, saved, arrays, *results)
 
@@ -150,11 +155,13 @@ def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivative of an op is another formula."""
     tape = Altered()
     expected(case, answer.a, None, None, tape)
+    shared: dict[tuple[str, str], dict[str, Any]] = {}  # what is changed in a helper is changed for all
     for name, op in tape.ops.items():
         for one in variants(op.backward):
-            words = f"the derivative of {name} is another: {one.words}"
-            other = at_step((name, EACH), partial(in_place_of, one.function))
-            yield guess(KNOWN.get(name) or f"grad.{one.kind}", words, other, 0.93)
+            shared.setdefault((one.words, KNOWN.get(name) or f"grad.{one.kind}"), {})[name] = one.function
+    for (words, flag), some in shared.items():
+        other = on_tape(partial(Altered, None, None, None, some))
+        yield guess(flag, f"the derivative of {' and '.join(some)} is another: {words}", other, 0.93)
 
 
 def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, str, Remade, float]]:
@@ -193,10 +200,11 @@ def of_scans(answer: Answer, case: Any) -> Iterator[Guess]:
         return plain(*given, **more)
 
     computed(recurrence=look)(answer.forward)
-    dropped = computed(
-        inputs=lambda a, case: {n: 0 * a[n] for n in a if n.startswith("cotangent.last.")} or None
-    )
-    yield guess("state.gradient", "the gradient that arrives through the last state is dropped", dropped)
+    last = tuple(n for n in answer.a if n.startswith("cotangent.last."))
+    for some in dict.fromkeys([last, *((n,) for n in last)]) if last else ():
+        dropped = computed(inputs=lambda a, case, some=some: {n: 0 * a[n] for n in some if n in a} or None)
+        words = f"the gradient that arrives through {' and '.join(n[10:] for n in some)} is dropped"
+        yield guess("state.gradient", words, dropped)
     for which in names:
         for length in (None, 1, 2, 3, 4, 8, 16, 32, 64):
             words = f"your reverse scan {which} is cut at every {f'{length} tokens' if length else 'chunk'}: "

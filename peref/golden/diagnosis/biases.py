@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
-from peref.golden.diagnosis.attention import factor_of
+from peref.golden.diagnosis.attention import factor_of, weights_of
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, rows
 from peref.golden.diagnosis.rotation import LOW
 from peref.golden.spec.cases import Case
@@ -78,6 +78,16 @@ BIASES = (
             "keys of the future count as distance 0": lambda d: np.maximum(d, 0),
             "keys of the past count as distance 0": lambda d: np.minimum(d, 0),
         },
+    ),
+    *rows(
+        "bias.sign",
+        "sized",
+        {
+            "your bias changes its sign where keys are in the future": lambda b, case: (
+                b * np.sign(case.at.distances)
+            )
+        },
+        biased,
     ),
     *rows(
         BIAS_OFF,
@@ -258,25 +268,65 @@ def of_rows(answer: Answer, case: Any) -> Iterator[Guess]:
 @family(biased)
 def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     """A bias of distance."""
-    name = answer.wrong[0]
-    x, g = answer.wide(name), answer.want(name)
     yield from guesses(BIASES, answer)
-    if x is None or name != "bias":
+    if case.level == "op" and answer.near("bias", answer.want("bias").swapaxes(1, 2)):
+        other = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.case.level == "op" else None
+        yield guess("bias.transposed", "keys go down and queries across", other)
+    x, g, d = table_of(answer, case)
+    if x is None or not len(d):
         return
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
         words = f"your bias is the golden one times {c:.6g}"
         flag = NEGATED if c < 0 else "bias.scale"
         yield guess(flag, words, computed(table=lambda b: c * b), 0.9, fitted=c)
-    if case.level == "op" and x.shape[1] == x.shape[2] and answer.near("bias", g.swapaxes(1, 2)):
-        turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
-        yield guess("bias.transposed", "keys go down and queries across", turned)
-    yield from of_heads(answer, case, x, g)
+    yield from of_heads(answer, case, x, g, d)
     if "param.table" in answer.a:
-        yield from of_table_rows(answer, case, x)
+        yield from of_table_rows(answer, case, x, g, d)
 
 
-def of_heads(answer: Answer, case: Case, x: Any, g: Any) -> Iterator[Guess | Clue]:
+def table_of(answer: Answer, case: Case) -> Any:
+    """What came and what is right for each distance: [H,N], [H,N] and [N]; None where no table can be read.
+    Attention gives it from its scores, or from the logarithms of its weights but for a number of each row,
+    which is taken such that distance 0 has what it should.
+    """
+    d, index = np.asarray(case.at.distances), case.at.index
+    if case.level == "table":
+        return answer.wide("bias"), answer.want("bias"), d
+    if case.level == "op":
+        x, g = answer.wide("bias"), answer.want("bias")
+        see = np.ones((1, 1, *g.shape[1:]), bool) & case.at.see
+    else:
+        rest = computed(table=lambda b: 0 * b)(answer.forward)["scores"]
+        x, g, p = answer.wide("scores"), answer.want("scores") - rest, weights_of(answer, case)
+        see = np.broadcast_to(case.at.see, g.shape)
+        if x is None and p is not None:
+            with np.errstate(all="ignore"):
+                x, own = np.log(p), np.arange(case.T)
+            x = x - rest - ((x - rest) - g)[..., own, own][..., None]
+            see = see & (p > 1e-12)
+        elif x is not None:
+            x = x - rest
+    if x is None or not np.isfinite(np.where(see, x, 0)).all() or not np.isfinite(np.where(see, g, 0)).all():
+        return None, None, d
+    x, g, see = (
+        np.broadcast_to(y if y.ndim == 4 else y[None], (case.B, case.H, case.T, case.T)) for y in (x, g, see)
+    )
+    cells = np.broadcast_to(index if index.ndim == 2 else index[:, None], x.shape)
+    found, kept = [], []
+    for n in range(len(d)):
+        there = see & (cells == n)
+        if there.any((0, 2, 3)).all():
+            rows = [(x[:, h][there[:, h]], g[:, h][there[:, h]]) for h in range(case.H)]
+            if max(np.ptp(mine) for mine, _ in rows) > 1e-6 * (1 + np.abs(x[there]).max()):
+                return None, None, d
+            found.append([(mine[0], right[0]) for mine, right in rows])
+            kept.append(n)
+    table = np.array(found).reshape(len(kept), case.H, 2)
+    return table[..., 0].T, table[..., 1].T, d[kept]
+
+
+def of_heads(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Guess | Clue]:
     """Each head has the bias of another one, or a multiple of its own."""
     H, size = len(g), np.abs(g).max() + 1e-30
     alike = lambda h, m: np.abs(x[h] - g[m]).max() < 1e-4 * size
@@ -285,13 +335,13 @@ def of_heads(answer: Answer, case: Case, x: Any, g: Any) -> Iterator[Guess | Clu
     one_way = moved and (
         order == list(range(H))[::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
     )
-    slopes = [] if one_way or (moved and len(set(order)) == 1) else list(of_slopes(answer, case, x, g))
+    slopes = [] if one_way or (moved and len(set(order)) == 1) else list(of_slopes(answer, case, x, g, d))
     yield from slopes
     if moved and not slopes:
         yield Clue(Trap(HEADS, f"your heads have the biases of heads {', '.join(map(str, order))}"), 0.7)
 
 
-def of_slopes(answer: Answer, case: Case, x: Any, g: Any) -> Iterator[Clue]:
+def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Clue]:
     """Each head has a multiple of its own bias, not all the same: other slopes, or other strengths."""
     flag, H = flag_of(answer, "heads"), len(g)
     if flag == HEADS:
@@ -304,7 +354,7 @@ def of_slopes(answer: Answer, case: Case, x: Any, g: Any) -> Iterator[Clue]:
     powers = flag_of(answer, "heads", "not a power of two", "")
     if powers and powers != flag:
         m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
-        far = np.abs(np.asarray(case.at.distances, float)).max()
+        far = np.abs(d.astype(float)).max()
         mine, right = slopes_of(x) / far, slopes_of(g) / far
         whole = 1 << (H.bit_length() - 1)
         kept = np.abs(factors[:whole] - 1).max() < 1e-4
@@ -326,12 +376,10 @@ def slopes_of(x: Any) -> Any:
     return np.abs(x.reshape(len(x), -1)).max(1)
 
 
-def of_table_rows(answer: Answer, case: Case, x: Any) -> Iterator[Clue]:
+def of_table_rows(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Clue]:
     """Which row of the learned table each distance has, in place of its own."""
-    table, g = answer.a["param.table"], answer.want("bias")
-    if case.level != "table":
-        return
-    rows, d = table if table.shape[1] == len(g) else table.T, np.asarray(case.at.distances)
+    table = answer.a["param.table"]
+    rows = table if table.shape[1] == len(g) else table.T
     row = lambda y: np.argmin(np.abs(y.T[:, None] - rows[None]).max(-1), 1)
     mine, right = row(x), row(g)
     off = mine != right

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, wraps
+from itertools import combinations
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -55,7 +56,7 @@ ELEMENTARY: dict[str, Any] = {  # what may be handed to a function in place of a
     "identity": lambda x: x,
 }
 SIGMOID, SOFTPLUS = "1 / (1 + np.exp(-a))", "np.log1p(np.exp(a))"
-LARGER, SMALLER = ("np.minimum(a, b)", "a", "b", "a + b"), ("np.maximum(a, b)", "a", "b")
+LARGER, SMALLER = ("np.minimum(a, b)", "a", "b", "a + b", "np.maximum(a, 0)"), ("np.maximum(a, b)", "a", "b")
 FUNCTIONS: dict[str, tuple[str, ...]] = {  # a, b, c: what it is given; x: the call; o: whose method it is
     "log": ("np.log2(a)", "np.log10(a)", "np.log(a + 1)", "a", "np.sqrt(a)", "x + 1"),
     "log1p": ("np.log(a + 1e-6)", "np.log(a)", "np.log2(1 + a)", "np.log10(1 + a)", "a", "np.sqrt(a)"),
@@ -153,6 +154,7 @@ def with_nodes(template: str, **nodes: Any) -> Any:
 
 def others(node: Any, known: set[str]) -> Iterator[Any]:
     """The expressions that may stand in place of one."""
+    yield from rebracketed(node)
     match node:
         case ast.BinOp(left=a, right=b):
             yield from (with_nodes(t, a=a, b=b) for t in OPERATORS.get(type(node.op), ()))
@@ -181,6 +183,26 @@ def others(node: Any, known: set[str]) -> Iterator[Any]:
             yield from (ast.Name(other, ast.Load()) for other in sorted(known - {name}))
 
 
+def rebracketed(node: Any) -> Iterator[Any]:
+    """The same operators and functions with brackets elsewhere: a (b + c) for a b + c, f(a) b for f(a b)."""
+    sums = ast.Add | ast.Sub
+    put = lambda a, op, b: ast.BinOp(a, op, b)
+    match node:
+        case ast.BinOp(ast.BinOp(a, one, b), two, c) if isinstance(one, sums) != isinstance(two, sums):
+            yield put(a, one, put(b, two, c))
+            if isinstance(two, sums):
+                yield put(put(a, two, c), one, b)
+        case ast.BinOp(a, one, ast.BinOp(b, two, c)) if isinstance(one, sums) != isinstance(two, sums):
+            yield put(put(a, one, b), two, c)
+    match node:
+        case ast.Call(f, [ast.BinOp(a, op, b)], more):
+            yield from (put(ast.Call(f, [a], more), op, b), put(a, op, ast.Call(f, [b], more)))
+        case ast.BinOp(ast.Call(f, [a], more), op, b):
+            yield ast.Call(f, [put(a, op, b)], more)
+        case ast.BinOp(b, op, ast.Call(f, [a], more)):
+            yield ast.Call(f, [put(b, op, a)], more)
+
+
 def of_call(node: Any, name: str) -> Iterator[Any]:
     a, b, c = [*node.args, None, None, None][:3]
     given = {"a": a, "b": b, "c": c, "x": node, "o": getattr(node.func, "value", None)}
@@ -196,6 +218,7 @@ def of_call(node: Any, name: str) -> Iterator[Any]:
         if name not in FUNCTIONS and isinstance(node.func, ast.Name) and a is not None:
             yield a
             if b is not None:
+                yield b
                 yield ast.Call(node.func, [b, a, *node.args[2:]], node.keywords)
 
 
@@ -250,9 +273,13 @@ def repeated_calls(tree: Any, saves: bool) -> dict[str, list[Place]]:
     return {name: some for name, some in found.items() if len(some) > 1 and apart(some)}
 
 
-def set_by(statement: Any) -> list[str]:
-    """The names that a statement sets."""
+def set_by(statement: Any, node: Any) -> list[str]:
+    """The names that a statement sets; of several those that the node is for."""
     targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    match statement:
+        case ast.Assign([ast.Tuple(names)], ast.Tuple(values)) if len(names) == len(values):
+            inside = (any(n is node for n in ast.walk(value)) for value in values)
+            targets = [one for one, here in zip(names, inside, strict=True) if here]
     return [name for one in targets if one is not None for name in names_in(one)]
 
 
@@ -279,14 +306,15 @@ def left_alone(parent: Any, field: str, node: Any) -> bool:
 
 @dataclass(frozen=True)
 class Variant:
-    """A function with one expression changed: in words, the names that it and its statement have, and what a
-    derivative suffers that is changed so.
+    """A function with one expression changed: in words, the names that it and its statement have, what a
+    derivative suffers that is changed so, and the function whose call it is.
     """
 
     words: str
     names: tuple[str, ...]
     kind: str
     function: Any
+    called: str = ""
 
 
 def harm_of(node: Any, new: Any) -> str:
@@ -317,30 +345,59 @@ def variants(f: Any, parts: tuple[str, ...] = ()) -> list[Variant]:
         return []
     tree: Any = module.body[0]
     tree.decorator_list = []
-    return [*one_step(module, tree, f), *one_everywhere(module, tree, f), *in_helpers(f, parts)]
+    steps = (one_step(module, tree, f), exchanged_names(module, tree, f), one_everywhere(module, tree, f))
+    return [*(one for some in steps for one in some), *in_helpers(f, parts)]
 
 
 def one_step(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
     """One expression is another."""
-    known = {one.arg for one in (*tree.args.args, *tree.args.kwonlyargs)}
-    known |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    known = set() if f.__name__.endswith("_backward") else known - NO_NUMBERS
+    known = names_known(tree, f)
     for place in list(places(tree, saves_more(f))):
         whole, right = place.around is place.node, ast.unparse(place.around)
-        sets, near = set_by(place.statement), names_in(place.statement) if len(known) <= MOST_NAMES else ()
+        sets, near = (
+            set_by(place.statement, place.node),
+            names_in(place.statement) if len(known) <= MOST_NAMES else (),
+        )
         names = (*names_in(place.node), *names_in(place.around), *sets)
         for new in list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets})):
             place.put(new)
             written = ast.unparse(new if whole else place.around)
             said = f"{written} stands where {right} belongs, in {f.__name__.removesuffix('_forward')}"
-            yield Variant(said, names, harm_of(place.node, new), compiled(module, f))
+            called = getattr(getattr(place.node, "func", None), "id", "")
+            yield Variant(said, names, harm_of(place.node, new), compiled(module, f), called)
             place.put(place.node)
+
+
+def exchanged_names(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
+    """Two names of a statement have changed places."""
+    known = names_known(tree, f)
+    for statement in [n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.Return)]:
+        held = [n for n in ast.walk(statement.value or tree.args) if isinstance(n, ast.Name)]
+        some = sorted({n.id for n in held} & known)
+        for a, b in combinations(some, 2) if len(held) > 2 and len(some) <= MOST_NAMES // 2 else ():
+            other = {a: b, b: a}
+            right = ast.unparse(statement)
+            for n in held:
+                n.id = other.get(n.id, n.id)
+            said = f"{ast.unparse(statement)} stands where {right} belongs, in {f.__name__}"
+            names = (*set_by(statement, None), a, b)
+            yield Variant(said, names, "factor", compiled(module, f))
+            for n in held:
+                n.id = other.get(n.id, n.id)
+
+
+def names_known(tree: Any, f: Any) -> set[str]:
+    """The numbers that a function has names for."""
+    known = {one.arg for one in (*tree.args.args, *tree.args.kwonlyargs)}
+    known |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return set() if f.__name__.endswith("_backward") else known - NO_NUMBERS
 
 
 def one_everywhere(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
     """A function that is called several times is another in each of its calls."""
     for name, some in repeated_calls(tree, saves_more(f)).items():
-        for new in zip(*(list(of_call(one.node, name)) for one in some), strict=False):
+        templates = [list(of_call(one.node, name)) for one in some]
+        for new in zip(*templates, strict=True) if len({*map(len, templates)}) == 1 else ():
             for one, node in zip(some, new, strict=True):
                 one.put(node)
             said = f"{ast.unparse(new[0])} and so on stands wherever {name} belongs, in {f.__name__}"
@@ -390,12 +447,15 @@ def guarded(g: Any, f: Any) -> Any:
     """
     if isinstance(g, Op):
         return replace(g, forward=guarded(g.forward, f.forward))
+    first = lambda y: y[0] if saves_more(f) else y
 
     @wraps(f)
     def call(*given: Any, **more: Any) -> Any:
         right = f(*given, **more)
         try:
-            return in_form(g(*given, **more), right)
+            y = g(*given, **more)
+            made = in_form(first(y), first(right))
+            return (made, *y[1:]) if saves_more(f) else made
         except ILL_TYPED as error:
             raise ValueError(f"no formula any more: {error}") from error
 
@@ -431,7 +491,8 @@ def of_formulas(answer: Answer, case: Any) -> Iterator[Guess]:
     for name in parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", TOPIC.get(name, name), "")
         for one in variants(f, parts) if flag else ():
-            own = (flag_of(answer, "functions", f"{name}.{letter}", "") for letter in one.names)
+            asked = [*(f"{name}.{letter}" for letter in one.names), *({one.called} & {*parts})]
+            own = (flag_of(answer, "functions", letter, "") for letter in asked)
             which, gives = next(filter(None, own), flag), forwards(name, guarded(one.function, f))
             yield guess(which, f"your formula is another: {one.words}", gives, SURE)
 

@@ -368,7 +368,12 @@ def of_states(answer: Answer, which: str) -> Iterator[Guess]:
 
 # ---------------------------------------------------------------- states that are handed in and on
 
-TAILS = ("x", "tail")  # states that are the last inputs of a shift or a convolution
+SUMS = (
+    "s",
+    "h",
+    "weights",
+    "sums",
+)  # states of a recurrence; others are the last inputs of a shift or a convolution
 
 
 has_before = lambda case: case.before is not None
@@ -378,7 +383,7 @@ has_before = lambda case: case.before is not None
 def of_handed_states(answer: Answer, case: Any) -> Iterator[Guess]:
     """The state handed in is read otherwise, or the last one is another."""
     given = [name for name in answer.a if name.startswith("state.")]
-    tails = tuple(name for name in given if name.removeprefix("state.") in TAILS)
+    tails = tuple(name for name in given if name.removeprefix("state.") not in SUMS)
     rest = tuple(name for name in given if name not in tails)
     for some in filter(None, dict.fromkeys([tuple(given), tails, rest])):
         flag = "cache.tail_dropped" if some == tails else "cache.state_dropped"
@@ -397,7 +402,7 @@ def of_handed_states(answer: Answer, case: Any) -> Iterator[Guess]:
             yield guess("state.transposed", f"the axes of {words} are exchanged", new)
     yield guess("state.decay", "the last state has decayed once more", computed(recurrence=decayed_again))
     for name in last:
-        flag = "cache.tail_dropped" if name.removeprefix("last.") in TAILS else "state.decay"
+        flag = "state.decay" if name.removeprefix("last.") in SUMS else "cache.tail_dropped"
         yield guess(
             flag,
             f"{name} is that of the token before the last",

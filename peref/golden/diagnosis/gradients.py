@@ -151,7 +151,7 @@ def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
     if case is None or not answer.far(name):
         return
     if name.startswith("vjp.param.") and (rows := cut_off(answer, name, x, g)):
-        yield Clue(Trap("grad.zero", f"{name} is zero in rows {rows}, and right in all others"), 1)
+        yield Clue(Trap("grad.zero", f"{name} is zero in {rows}, and right in all others"), 1)
         return
     if words := overwritten(answer, name):
         yield Clue(Trap("grad.sum", f"{name}: {words}"), 1)
@@ -170,11 +170,15 @@ def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
 
 
 def cut_off(answer: Answer, name: str, x: Any, g: Any) -> str:
-    """The rows that are zero where all others are right, "" where it is not so."""
-    lost = [n for n in range(len(g)) if g[n].any() and not x[n].any()]
-    kept = np.array(g)
-    kept[lost] = 0
-    return ", ".join(map(str, lost)) if lost and answer.near(name, kept) else ""
+    """The rows or columns that are zero where all others are right, "" where it is not so."""
+    for axis, what in enumerate(("rows", "columns")[: g.ndim]):
+        rest = tuple(n for n in range(g.ndim) if n != axis)
+        lost = np.flatnonzero(g.any(rest) & ~x.any(rest))
+        kept = np.array(np.moveaxis(g, axis, 0))
+        kept[lost] = 0
+        if len(lost) and answer.near(name, np.moveaxis(kept, 0, axis)):
+            return f"{what} {', '.join(map(str, lost))}"
+    return ""
 
 
 def permuted(answer: Answer, name: str, x: Any, g: Any, axis: int) -> list[int]:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import permutations
+from typing import Any, get_args
 
 import numpy as np
 
@@ -97,10 +98,43 @@ def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
                 words = f"the option {option} seems to be {value}, whatever the case asks for"
                 sure = GENERAL if flag == "option" else 1.0
                 yield guess(flag, f"{words} (here {mine[option]})", with_option(option, always(value)), sure)
+    yield from of_exchanged(answer, case, known)
+    yield from of_left_out(answer, known)
     if flag := flag_of(answer, "options", "n", ""):
         for words, change in LENGTHS.items():
             other = computed(lambda c: c.n is not None, facts=lambda c, change=change: {"n": change(c)})
             yield guess(flag, f"the length that your frequencies are made for is {words}", other)
+
+
+WRITTEN: dict[Any, tuple[float, ...]] = {  # what people write where an option may be left out
+    int: tuple(2**n for n in range(18)),
+    float: (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0),
+}
+
+
+def of_left_out(answer: Answer, known: Any) -> Iterator[Guess]:
+    """An option that may be left out is a number that somebody wrote: always, or where it is left out."""
+    for option, (default, kind) in known.items():
+        for value in WRITTEN.get(next(iter(get_args(kind)), None), ()) if default is None else ():
+            flag, words = flag_of(answer, "options", option), f"the option {option} seems to be {value:g}"
+            yield guess(
+                flag, f"{words}, whatever the case asks for", with_option(option, always(value)), 0.97
+            )
+            fill = lambda x, value=value: value if x is None else x
+            yield guess(flag, f"{words} where it is left out", with_option(option, fill), 0.97)
+
+
+def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
+    """One option is read in place of another of its kind, or both are exchanged."""
+    mine, number = case.config.pe[0][1], (int, float, tuple)
+    alike = lambda a, b: type(mine[a]) is type(mine[b]) and isinstance(mine[a], number) and mine[a] != mine[b]
+    for one, other in permutations(known, 2):
+        if alike(one, other):
+            read = lambda c, to=one, of=other: {to: c.config.pe[0][1][of]}
+            both = lambda c, a=one, b=other: {a: c.config.pe[0][1][b], b: c.config.pe[0][1][a]}
+            flag = flag_of(answer, "options", one)
+            yield guess(flag, f"the option {other} is read in place of {one}", computed(options=read), 0.97)
+            yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), 0.97)
 
 
 has_factor = lambda case: case.hook == "rotate" and "factor" in case.config.pe[0][1]

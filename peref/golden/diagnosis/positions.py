@@ -137,6 +137,11 @@ def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
             yield guess("position.axes", words, at_positions(axes_alone(one)))
     if case.hook not in ("bias", "mix"):
         yield from guesses(SHIFTED, answer)
+    for words, cut in (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)):
+        if "factor" in case.config.pe[0][1]:
+            flag = flag_of(answer, "options", "1/factor", "rope.factor.twice")
+            by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
+            yield guess(flag, f"your positions are {words}", at_positions(by))
     if case.hook in ("embed", "rotate"):
         yield from of_search(answer, case)
 
@@ -173,17 +178,6 @@ def of_search(answer: Answer, case: Case) -> Iterator[Guess]:
         size = math.gcd(*map(int, lost))
         if size > max(j.max(), 1):
             yield guess(wrap, f"your positions are modulo {size}", at_positions(lambda i, case: i % size))
-    f = case.config.pe[0][1].get("factor", 1)
-    for words, cut in (
-        (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ()
-    ):
-        if (np.abs(f * cut(i / f) - j) < 1e-6).all():
-            by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
-            yield guess(
-                flag_of(answer, "options", "1/factor", "rope.factor.twice"),
-                f"your positions are {words}",
-                at_positions(by),
-            )
     if len(set(lost.tolist())) == 1 and off.all():
         words = f"your positions are {abs(lost[0]):g} too {'small' if lost[0] > 0 else 'large'}"
         yield guess("position.off_by_one", words, at_positions(lambda i, case: i - lost[0]))

@@ -9,7 +9,7 @@ A trap is named only where something gives or shows what came. Honest code that 
 the golden numbers and near no guess.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -335,7 +335,8 @@ def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[s
     if not found and best < 0.5:
         for answer in bad:
             for cosine, trap in likeness(answer)[:3]:
-                if cosine > LIKE and not trap.flag.startswith(COMPUTED):
+                own = own_flags(answer)
+                if cosine > LIKE and (trap.flag in own if own else not trap.flag.startswith(COMPUTED)):
                     add(
                         trap,
                         0.4 * cosine**2 / len(bad),
@@ -348,22 +349,34 @@ def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[s
 
 def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
     """What the failing cases are there to catch, where nothing gives what came: the flag that most of them
-    have and the fewest of the right ones at their levels. Arithmetic of few digits is no bug.
+    have and the fewest of the right ones at their levels. Of outputs it is one of the encoding's own: what
+    others share would have been found. Arithmetic of few digits is no bug.
     """
     bad = [answer for answer in bad if any(map(answer.far, answer.wrong))]
     levels = {answer.entry.words["level"] for answer in bad}
     flags = lambda some: [set(one.entry.words["flags"]) for one in some if one.entry.words["level"] in levels]
     mine, theirs = flags(bad), flags(good)
-    found, known = {}, bad[0].entry.vectors.words["flags"] if bad else {}
-    for flag in set().union(*mine) - {"basic", "ambiguous"} if theirs else ():
+    found, words = {}, bad[0].entry.vectors.words if bad else {}
+    known, own = words.get("flags", {}), own_flags(bad[0]) if bad else Counter()
+    shared = set().union(*mine) - {"basic", "ambiguous"} if theirs else set()
+    for flag in sorted(own or shared):
         if (known[flag]["kind"] == "GRADIENT") != bad[0].derivative:
             continue
         hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
-        weight = 0.3 + 0.1 * hit / len(mine) * hit / (hit + spared)
+        weight = 0.3 + 0.1 * hit / len(mine) * hit / max(hit + spared, 1) + 0.01 * own[flag]
         evidence = f"no bug that was tried gives what came; {hit} of {len(mine)} failing cases are there to "
         evidence += f"catch it, and {spared} of {len(theirs)} right ones"
         found[flag] = Said(Trap(flag, known[flag]["title"]), weight, None, evidence, False)
     return found
+
+
+def own_flags(answer: Answer) -> Counter[str]:
+    """The flags of what its encoding computes with, and how much of that each is of; none for derivatives and
+    traces.
+    """
+    means = answer.entry.vectors.words["means"] if answer.case and not answer.derivative else {}
+    some = ("functions", "functions", "options")
+    return Counter(flag for part in some for flag in means.get(part, {}).values())
 
 
 def best_guess(flag: str, answer: Answer, bad: list[Answer], good: list[Answer]) -> Said | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
-from peref.golden.diagnosis.functions import TAILS
+from peref.golden.diagnosis.functions import SUMS
 from peref.golden.diagnosis.rotation import turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import around, rotation, turn_heads
@@ -305,8 +305,8 @@ def with_short_tails(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
 
     def before(number: int, pe: Any, at: At, old: Any) -> Any:
         state = dict(old.get("state") or {})
-        for name in TAILS if calls[number].later else ():
-            if name in state and (older := state[name].shape[1] - calls[number - 1].T) > 0:
+        for name in state.keys() - {*SUMS} if calls[number].later else ():
+            if (older := state[name].shape[1] - calls[number - 1].T) > 0:
                 state[name] = np.array(state[name])
                 state[name][:, :older] = 0
         return pe, at, old | {"state": state} if old else old

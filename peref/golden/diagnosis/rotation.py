@@ -7,6 +7,7 @@ Not here: how pairs and angles are read from what came (pairs), frequencies of o
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,18 @@ def fitting(made: Map, case: Case) -> bool:
     return replace(made, order="") != Map() or made.order == "swapped" or (other and R > 2)
 
 
-MAPS = (  # flag, words, map
+TERMS = "a c", "b s", "a s", "b c"
+
+
+def summed(m: tuple[float, ...]) -> str:
+    """What a pair becomes: a c - b s, a s + b c."""
+    terms = [f"{'-' if x < 0 else '+'} {y}" * bool(x) for x, y in zip(m, TERMS, strict=True)]
+    return ", ".join(" ".join(filter(None, some)).removeprefix("+ ") for some in (terms[:2], terms[2:]))
+
+
+SIGNS: list[Any] = [m for m in product((1, -1), repeat=4) if m != Map.matrix]
+SIGNS += [(1, 0, 1, 1), (1, -1, 0, 1), (1, 0, 0, 1), (0, -1, 1, 0)]
+MAPS = (  # flag, words, map: of a pair (a, b) with cosine c and sine s
     ("rope.layout.half", "you pair the first channel with the last", Map("outer")),
     ("rope.layout.half", "you pair channels within each half", Map("quarters")),
     ("rope.partial.pairing", "your pairs are split at half of the head", Map("head")),
@@ -140,43 +152,20 @@ MAPS = (  # flag, words, map
             ("interleaved", "your frequencies are laid out for adjacent pairs, channels"),
         )
     ),
-    ("rope.layout.half", "channels lie in halves when they have turned", Map(order="halves")),
-    ("rope.layout.half", "channels lie in adjacent pairs when they have turned", Map(order="adjacent")),
-    (
-        "rope.layout.half",
-        "adjacent channels pair up, and lie in halves when they have turned",
-        Map("other", order="halves"),
-    ),
-    (
-        "rope.layout.half",
-        "halves pair up, and lie in adjacent pairs when they have turned",
-        Map("other", order="adjacent"),
-    ),
-    (
-        "rope.layout.half",
-        "the two channels of a pair change places when they have turned",
-        Map(order="swapped"),
+    *(
+        ("rope.layout.half", f"{words} when they have turned", made)
+        for words, made in (
+            ("channels lie in halves", Map(order="halves")),
+            ("channels lie in adjacent pairs", Map(order="adjacent")),
+            ("adjacent channels pair up, and lie in halves", Map("other", order="halves")),
+            ("halves pair up, and lie in adjacent pairs", Map("other", order="adjacent")),
+            ("the two channels of a pair change places", Map(order="swapped")),
+        )
     ),
     *(
-        (
-            "rope.sign",
-            f"{words}{'' if pairs == 'same' else ', and channels pair up as in the other layout'}",
-            Map(pairs, None, m),
-        )
-        for pairs in ("same", "other")
-        for words, m in (
-            ("you reflect: the second channel has no plus", (1, -1, -1, 1)),
-            ("you reflect: the first channel has a plus before the sine", (1, 1, 1, 1)),
-            ("you turn the other way: the minus is on the second channel", (1, 1, -1, 1)),
-            ("the second channel has a minus before the cosine", (1, -1, 1, -1)),
-            ("the second channel has both signs wrong", (1, -1, -1, -1)),
-            ("the first channel has a minus before the cosine", (-1, -1, 1, 1)),
-            ("the first channel has both signs wrong", (-1, 1, 1, 1)),
-            ("the sine is missing in the first channel", (1, 0, 1, 1)),
-            ("the sine is missing in the second channel", (1, -1, 0, 1)),
-            ("there are cosines alone", (1, 0, 0, 1)),
-            ("there are sines alone", (0, -1, 1, 0)),
-        )
+        ("rope.sign", f"(a, b) becomes ({summed(m)}){pairing}", Map(pairs, None, m))
+        for pairs, pairing in (("same", ""), ("other", ", channels paired as in the other layout"))
+        for m in SIGNS
     ),
     ("rope.sign", "the second channel is made from the first when that has turned already", Map(inside=True)),
     *((FEW, f"your cosines and sines were {name}", Map(low=low)) for name, low in LOW),
@@ -193,12 +182,8 @@ def of_maps(answer: Answer, case: Any) -> Iterator[Guess]:
         for flag, what, made in MAPS:
             yield guess(flag, f"{what}{words}", with_map(made, who), 1.0 if who == "qk" else 0.98)
         if who != "qk":
-            yield guess(
-                "rope.layout.half",
-                f"you pair channels of {who} as the other layout does",
-                with_map(Map("other"), who),
-                0.99,
-            )
+            said = f"you pair channels of {who} as the other layout does"
+            yield guess("rope.layout.half", said, with_map(Map("other"), who), 0.99)
 
 
 # ---------------------------------------------------------------- angles and gains
@@ -275,20 +260,15 @@ OF_ANGLES = (
         GENERAL,
     ),
     *(
-        Row("rope.one_of_two", words, one_of_two(q, k), lambda c: c.hook == "rotate")
-        for words, q, k in (
-            ("you turn q and not k", 1, 0),
-            ("you turn k and not q", 0, 1),
-            ("you turn k twice", 1, 2),
-            ("you turn q twice", 2, 1),
-            ("you turn q and k twice", 2, 2),
-        )
-    ),
-    *(
-        Row("rope.sign", words, one_of_two(q, k), lambda c: c.hook == "rotate")
-        for words, q, k in (
-            ("you turn q the other way, k right", -1, 1),
-            ("you turn k the other way, q right", 1, -1),
+        Row(flag, words, one_of_two(q, k), turned_at_all)
+        for flag, words, q, k in (
+            ("rope.one_of_two", "you turn q and not k", 1, 0),
+            ("rope.one_of_two", "you turn k and not q", 0, 1),
+            ("rope.one_of_two", "you turn k twice", 1, 2),
+            ("rope.one_of_two", "you turn q twice", 2, 1),
+            ("rope.one_of_two", "you turn q and k twice", 2, 2),
+            ("rope.sign", "you turn q the other way, k right", -1, 1),
+            ("rope.sign", "you turn k the other way, q right", 1, -1),
         )
     ),
     *(
@@ -328,32 +308,19 @@ OF_ANGLES = (
         for name, low in LOW
     ),
     *(Row(FEW, f"your positions were {name}", {"at": low}) for name, low in LOW),
-    *rows(
-        MISSING,
-        "gains",
-        {
-            "the gain (magnitude) is missing": lambda g, h: (1 + 0 * g, 1 + 0 * h),
-            "the gain is on q alone": lambda g, h: (g, 1 + 0 * h),
-            "the gain is on k alone": lambda g, h: (1 + 0 * g, h),
-        },
-    ),
-    *rows(
-        TWICE,
-        "gains",
-        {
-            "the gain (magnitude) counts twice": lambda g, h: (g * g, h * h),
-            "the gain (magnitude) counts twice on q, and on k not at all": lambda g, h: (g * g, 1 + 0 * h),
-        },
-    ),
-    *rows(
-        EXCHANGED,
-        "gains",
-        {
-            "the gains of q and k are exchanged": lambda g, h: (h, g),
-            "k has the gain of q": lambda g, h: (g, g),
-            "q has the gain of k": lambda g, h: (h, h),
-            "you divide by the gain": lambda g, h: (1 / g, 1 / h),
-        },
+    *(
+        Row(which, words, {"gains": change})
+        for which, words, change in (
+            (MISSING, "the gain (magnitude) is missing", lambda g, h: (1 + 0 * g, 1 + 0 * h)),
+            (MISSING, "the gain is on q alone", lambda g, h: (g, 1 + 0 * h)),
+            (MISSING, "the gain is on k alone", lambda g, h: (1 + 0 * g, h)),
+            (TWICE, "the gain (magnitude) counts twice", lambda g, h: (g * g, h * h)),
+            (TWICE, "the gain counts twice on q, and on k not at all", lambda g, h: (g * g, 1 + 0 * h)),
+            (EXCHANGED, "the gains of q and k are exchanged", lambda g, h: (h, g)),
+            (EXCHANGED, "k has the gain of q", lambda g, h: (g, g)),
+            (EXCHANGED, "q has the gain of k", lambda g, h: (h, h)),
+            (EXCHANGED, "you divide by the gain", lambda g, h: (1 / g, 1 / h)),
+        )
     ),
 )
 
@@ -385,6 +352,30 @@ def of_turning(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     yield from of_angles(answer, case)
     if any(g is not None for g in gains_of(answer)):
         yield from of_power(answer)
+        yield from of_magnitudes(answer, case)
+
+
+MAGNITUDES = {
+    "0.1 ln(factor) + 1, that of YaRN": lambda s, L: 0.1 * np.log(s) + 1,
+    "sqrt(1 + ln(factor) / ln(L)), that of LongRoPE": lambda s, L: np.sqrt(1 + np.log(s) / np.log(L)),
+    "0.1 ln(factor): its 1 is missing": lambda s, L: 0.1 * np.log(s),
+}
+
+
+def of_magnitudes(answer: Answer, case: Case) -> Iterator[Guess]:
+    """The gain of another encoding, where the right one is made of the factor."""
+    for words, other in MAGNITUDES.items():
+
+        def change(case: Case, rotate: Any, *place: Any, other: Any = other) -> Any:
+            given = case.config.pe[0][1]
+            s, L = given["factor"], given.get("original") or case.L
+            phi, *gains = rotate(*place)
+            made = [f(s, L) for f in MAGNITUDES.values()]
+            known = lambda g: g is not None and np.abs(np.ravel(g)[0] - made).min() < 1e-9
+            return phi, *(np.full_like(g, other(s, L)) if known(g) else g for g in gains)
+
+        rotate = computed(lambda c: "factor" in c.config.pe[0][1], rotate=change)
+        yield guess(flag_of(answer, *whose_gain(answer)), f"your gain is {words}", rotate, 0.97)
 
 
 def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:

@@ -19,7 +19,7 @@ from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import TRACES, family
 from peref.golden.diagnosis.replays import (
-    TAILS,
+    SUMS,
     Call,
     attends,
     calls_of,
@@ -58,6 +58,7 @@ SOME = (("of one token", one_token), ("of several tokens", a_chunk))
 WHO = (("", "qk"), (" of queries alone", "q"), (" of keys alone", "k"))
 
 
+one_each = lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later
 WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call)
     (RESTARTS, "every call counts its positions from the beginning", lambda i, far, c: i - far),
     (OFFSET, "the offset of a call counts twice in its positions", lambda i, far, c: i + far),
@@ -69,11 +70,7 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
         "a call's own tokens count in its offset once there is a cache",
         lambda i, far, c: i + c.T * c.later,
     ),
-    (
-        OFFSET,
-        "the offset grows by one with each call, however many tokens it has",
-        lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later,
-    ),
+    (OFFSET, "the offset grows by one with each call, however many tokens it has", one_each),
     (OFFSET, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
     (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
     (RESTARTS, "every token of a call has the position of its last", lambda i, far, c: 0 * i + i[..., -1:]),
@@ -133,25 +130,26 @@ def chunk_between(old: Call, now: Call) -> bool:
     return a_chunk(now) or any(old.number < n for n in now.chunks)
 
 
+SINGLE, BOTH = (every_call, a_chunk, one_token), (later, every_call)
+TOP, WINDOW_LATE = "mask.top_left", "cache.window_late"
+top_left = lambda see, t, s, c: s <= t - t[0]
+own_room = lambda t, s, c: min(t[0], len(s) - c.window)
+last_window = lambda t, s, c: len(s) - c.window
+two_less = lambda t, s, c: t[0] - (c.window - 2)
+long_call = lambda t, s, c: t[0] if c.window <= c.T else 0
+first_window = lambda see, t, s, c: (s <= t) & (t[0] - s < c.window)
+rolling = lambda t, s, c: (s <= t) & (t - s < (c.window or np.inf))
+left_of = lambda first: lambda see, t, s, c: see & (s >= first(t, s, c))
+in_block = lambda see, t, s, c: see & (s // c.window == t // c.window)
 MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call), kinds
     (
-        "mask.top_left",
+        TOP,
         "the causal mask is aligned with the first key",
-        lambda see, t, s, c: (s <= t - t[0]) & (t - t[0] - s < (c.window or np.inf)),
-        (every_call, a_chunk, one_token),
+        lambda see, t, s, c: rolling(t - t[0], s, c),
+        SINGLE,
     ),
-    (
-        "mask.top_left",
-        "the causal mask is aligned with the first key, and there is no window",
-        lambda see, t, s, c: s <= t - t[0],
-        (every_call, a_chunk, one_token),
-    ),
-    (
-        "mask.causal",
-        "a token does not see itself",
-        lambda see, t, s, c: see & (s != t),
-        (later, one_token),
-    ),
+    (TOP, "the causal mask is aligned with the first key, and there is no window", top_left, SINGLE),
+    ("mask.causal", "a token does not see itself", lambda see, t, s, c: see & (s != t), (later, one_token)),
     (
         "mask.causal",
         "a call does not see its own keys",
@@ -161,77 +159,51 @@ MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call)
 )
 WINDOWS = (
     (
-        "cache.window_late",
+        WINDOW_LATE,
         "keys are dropped to make room for a call's own before it attends",
-        lambda see, t, s, c: see & (s >= min(t[0], len(s) - c.window)),
+        left_of(own_room),
         (later,),
     ),
     (
-        "cache.window_late",
+        WINDOW_LATE,
         "keys beyond the last window are dropped before a call attends",
-        lambda see, t, s, c: see & (s >= len(s) - c.window),
-        (later, every_call),
+        left_of(last_window),
+        BOTH,
     ),
-    (
-        "cache.window_late",
-        "a cache of window - 2 keys is kept before a call",
-        lambda see, t, s, c: see & (s >= t[0] - (c.window - 2)),
-        (later,),
-    ),
-    (
-        "cache.window_late",
-        "a call as long as the window sees no earlier key",
-        lambda see, t, s, c: see & (s >= t[0]) if c.window <= c.T else see,
-        (later,),
-    ),
-    (
-        "mask.window",
-        "every token of a call has the window of the first",
-        lambda see, t, s, c: (s <= t) & (t[0] - s < c.window),
-        (every_call, later),
-    ),
-    (
-        "mask.window",
-        "the window is a block: it does not roll",
-        lambda see, t, s, c: see & (s // c.window == t // c.window),
-        (every_call, later),
-    ),
+    (WINDOW_LATE, "a cache of window - 2 keys is kept before a call", left_of(two_less), (later,)),
+    (WINDOW_LATE, "a call as long as the window sees no earlier key", left_of(long_call), (later,)),
+    ("mask.window", "every token of a call has the window of the first", first_window, BOTH),
+    ("mask.window", "the window is a block: it does not roll", in_block, BOTH),
 )
-ALL_OF = slice(None)
+ALL_OF, LAST = slice(None), slice(-1, None)
 in_every = lambda old, now: True
+just_before = lambda old, now: old.number == now.number - 1
+long_before = lambda old, now: old.number < now.number - 1
+IGNORED = "cache.ignored"
 LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the call's
-    ("cache.ignored", "a call sees its own keys alone: the cache is not read", in_every, ALL_OF),
-    ("cache.ignored", "a chunk sees its own keys alone", lambda old, now: a_chunk(now), ALL_OF),
-    ("cache.ignored", "a single token sees itself alone", lambda old, now: one_token(now), ALL_OF),
+    (IGNORED, "a call sees its own keys alone: the cache is not read", in_every, ALL_OF),
+    (IGNORED, "a chunk sees its own keys alone", lambda old, now: a_chunk(now), ALL_OF),
+    (IGNORED, "a single token sees itself alone", lambda old, now: one_token(now), ALL_OF),
     (LOST, "keys of one token are not written to the cache", lambda old, now: one_token(old), ALL_OF),
     (LOST, "keys of later chunks are not written to the cache", lambda old, now: a_chunk(old), ALL_OF),
     (LOST, "keys of later calls are not written to the cache", lambda old, now: old.later, ALL_OF),
     (LOST, "keys of the first call are lost", lambda old, now: not old.later, ALL_OF),
-    (
-        LOST,
-        "the cache has the keys of the last call alone",
-        lambda old, now: old.number < now.number - 1,
-        ALL_OF,
-    ),
+    (LOST, "the cache has the keys of the last call alone", long_before, ALL_OF),
     (LOST, "a chunk takes the place of all that was cached", chunk_between, ALL_OF),
-    (LOST, "the last key of each call is lost", in_every, slice(-1, None)),
+    (LOST, "the last key of each call is lost", in_every, LAST),
+    (LOST, "the last key of each chunk is lost", lambda old, now: old.T > 1, LAST),
     (LOST, "the first key of each call is lost", in_every, slice(1)),
-    (
-        LOST,
-        "the last key of the call before is lost",
-        lambda old, now: old.number == now.number - 1,
-        slice(-1, None),
-    ),
+    (LOST, "the last key of the call before is lost", just_before, LAST),
 )
 
 
 @family(attends, TRACES)
 def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
     """Whom the tokens of a call see, and which keys are lost."""
-    for flag, words, see, kinds in MASKS + (WINDOWS if case.window else ()):
-        only = windowed if (flag, words, see, kinds) in WINDOWS else attends
-        for kind in kinds:
-            yield guess(flag, f"{words}{named(kind)}", with_place(with_mask(see), kind, only))
+    for only, table in ((attends, MASKS), (windowed, WINDOWS if case.window else ())):
+        for flag, words, see, kinds in table:
+            for kind in kinds:
+                yield guess(flag, f"{words}{named(kind)}", with_place(with_mask(see), kind, only))
     for kind in (every_call, later, a_chunk):
         open_ = lambda at, call: replace(at, causal=False)
         flag = "mask.causal" if kind is every_call else OPEN
@@ -242,9 +214,8 @@ def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
                 words = f"your window is {case.window + more}, this case has {case.window}{named(kind)}"
                 yield guess("mask.window", words, with_place(wide, kind, windowed))
             none = lambda at, call: replace(at, window=None)
-            yield guess(
-                "mask.window", f"your window is not there{named(kind)}", with_place(none, kind, windowed)
-            )
+            words = f"your window is not there{named(kind)}"
+            yield guess("mask.window", words, with_place(none, kind, windowed))
     for flag, words, lost, which in LOST_KEYS:
         yield guess(flag, words, without_keys(lost, which))
         yield guess(flag, f"{words}; 0 stands in their place", with_zeros("kv", lost, which))
@@ -272,8 +243,8 @@ def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
         with_calls(once, lambda case: np.broadcast_to(np.arange(case.T), case.at.i.shape)),
     )
     states, features = kept_names(case, answer.a)
-    tails = tuple(name for name in states if name in TAILS)
-    rest = tuple(name for name in states if name not in TAILS)
+    tails = tuple(name for name in states if name not in SUMS)
+    rest = tuple(name for name in states if name in SUMS)
     groups = [some for some in (tuple(states), tails, rest) if some]
     for some in dict.fromkeys([*groups, *((name,) for name in states)]):
         flag = "cache.tail_dropped" if set(some) <= set(tails) else DROPPED
