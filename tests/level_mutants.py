@@ -5,6 +5,8 @@ Written on the plain ops, with one thing wrong each. Not here: the flags of sing
 """
 
 import math
+from contextlib import suppress
+from copy import copy
 from dataclasses import fields, replace
 from functools import cached_property
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from peref import hooks, layers, model, passes
 from peref.backends import Backend
+from peref.config import Config
 from peref.golden.compute import model as stack
 from peref.golden.compute import reference, trace, training
 from peref.member import settings_of
@@ -378,7 +381,38 @@ def bare_layers(cycle):
     )
 
 
+def other_config(case, name, value):
+    """With another value of a setting of the model, whatever that means for its weights."""
+    other = copy(case.config)
+    object.__setattr__(other, name, value)
+    return other
+
+
+def usual_config(case, name):
+    """A setting of the model is that of most models."""
+    plain = "swiglu" if case.config.gated else "gelu"
+    return other_config(case, name, plain if name == "activation" else getattr(Config, name))
+
+
+def computed_with(case, a, config):
+    other = replace(case)
+    vars(other)["config"] = config
+    return stack.model_outputs(other, a)
+
+
+def one_setting_ignored(case, a):
+    """One that weights do not tell."""
+    for name in sorted(case.block, reverse=True):
+        told = name in ("norm_place", "experts") or name.endswith("_bias")
+        with suppress(KeyError, TypeError, ValueError):  # weights that are not there, settings that do not go together
+            found = None if told else computed_with(case, a, usual_config(case, name))
+            if found:
+                return found
+    raise AssertionError(f"{case.id} has no setting that could be ignored")
+
+
 MUTANTS = {
+    "block.settings_ignored": one_setting_ignored,
     "layer.settings_ignored": other_cycle(bare_layers),
     "layer.settings_elsewhere": other_cycle(elsewhere),
     "block.post_norm": wired(post_norm),

@@ -8,6 +8,7 @@ Documents of a packed sequence are computed each alone.
 from inspect import signature
 from math import pi, sqrt
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -29,9 +30,65 @@ def linear(p, name, x):
 
 def norm(p, name, x, kind, eps):
     off = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    return off / np.sqrt((off**2).mean(-1, keepdims=True) + eps) * p[f"{name}.weight"] + p.get(
-        f"{name}.bias", 0
-    )
+    weight = p.get(f"{name}.weight", 1)
+    return off / np.sqrt((off**2).mean(-1, keepdims=True) + eps) * weight + p.get(f"{name}.bias", 0)
+
+
+def gelu(u):
+    return u / 2 * (1 + np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3)))
+
+
+def clamped(g, u, c):
+    a, b = np.minimum(g, c), np.clip(u, -c, c)
+    return a / (1 + np.exp(-1.702 * a)) * (b + 1)
+
+
+def activated(f, gate, u):
+    """Of what gate and up of h are."""
+    match f["activation"]:
+        case "swiglu":
+            return silu(gate) * u
+        case "geglu":
+            return gelu(gate) * u
+        case "swiglu_clamped":
+            return clamped(gate, u, f["activation_limit"])
+        case "gelu_exact":
+            return u * np.vectorize(NormalDist().cdf)(u)
+    return {"gelu": gelu, "relu": lambda u: np.maximum(u, 0), "relu2": lambda u: np.maximum(u, 0) ** 2}[
+        f["activation"]
+    ](u)
+
+
+def fed(p, f, h):
+    gate = linear(p, "gate", h) if "gate.weight" in p else None
+    return linear(p, "down", activated(f, gate, linear(p, "up", h)))
+
+
+def some(p, start, pick=None):
+    """Parameters under `start`, without it; of expert `pick` where there is one."""
+    cut = lambda y: y if pick is None else y[pick]
+    return {name.removeprefix(start): cut(y) for name, y in p.items() if name.startswith(start)}
+
+
+def of_experts(p, f, h):
+    s = linear(p, "router", h)
+    share = 1 / (1 + np.exp(-s)) if f.get("router") == "sigmoid" else softmax(s, np.ones(s.shape, bool))
+    y = fed(some(p, "shared."), f, h) if f.get("shared_expert") else np.zeros_like(h)
+    for t, row in enumerate(s):
+        chosen = np.argsort(-row, kind="stable")[: f["experts_chosen"]]
+        total = share[t, chosen].sum() if f.get("router_normed", True) else 1
+        for e in chosen:
+            w, mine = share[t, e] / total, some(p, "experts.", e)
+            into = f.get("router_scales") == "input"
+            y[t] += fed(mine, f, w * h[t : t + 1])[0] if into else w * fed(mine, f, h[t : t + 1])[0]
+    return y
+
+
+def mixed_channels(p, h):
+    before = np.concatenate([0 * h[:1], h[:-1]])
+    at = lambda w: p[f"mix.{w}"] * h + (1 - p[f"mix.{w}"]) * before
+    up = np.maximum(linear(p, "up", at("up")), 0) ** 2
+    return linear(p, "down", up) / (1 + np.exp(-linear(p, "receptance", at("receptance"))))
 
 
 def turned(y, angle, gain, layout):  # [heads,T,D], [T,P], [T,P] or None
@@ -121,50 +178,68 @@ def layer(name, p, l, x, i, o, f, first):
     inner = {key.removeprefix("pe.0."): y for key, y in p.items() if key.startswith("pe.0.")}
     inner |= {key.removeprefix("pe."): y for key, y in of.items() if key.startswith("pe.")}
     inner |= {key: of[key] for key in ("sinks", "temperature") if key in of}
-    h = norm(of, "norm1", x, f["norm"], f["eps"])
+    place, factor = f.get("norm_place", "before"), f.get("residual_factor", 1)
+    if f.get("norm_from_one"):
+        of = {key: y + 1 if "norm" in key or "after" in key else y for key, y in of.items()}
+    entering = lambda name, y: y if place == "after" else norm(of, name, y, f["norm"], f["eps"])
+    leaving = lambda name, y: factor * (y if place == "before" else norm(of, name, y, f["norm"], f["eps"]))
+    h, entered = entering("norm1", x), x
     if get(name.partition("+")[0]).hook == "mix":
         handed = {"first": first} if "first" in signature(said(name, "program")).parameters else {}
         x = x + said(name, "program")(inner, h, i, o, f, {}, **handed)[0]
     else:
-        q, k, v = (linear(of, part, h).reshape(T, -1, f["D"]).transpose(1, 0, 2) for part in "qkv")
-        if f["qk_norm"]:
-            q, k = norm(of, "qnorm", q, "rms", f["eps"]), norm(of, "knorm", k, "rms", f["eps"])
-        x = x + linear(of, "o", attended(name, inner, h, i, o, f, q, k, v))
-    h = norm(of, "norm2", x, f["norm"], f["eps"])
-    u = linear(of, "up", h)
-    u = (
-        silu(linear(of, "gate", h)) * u
-        if f["activation"] == "swiglu"
-        else u / 2 * (1 + np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3)))
-    )
-    return x + linear(of, "down", u)
+        q, k, v = (linear(of, part, h) for part in "qkv")
+        normed = lambda q, k: [norm(of, w, y, "rms", f["eps"]) for w, y in (("qnorm", q), ("knorm", k))]
+        wide = f.get("qk_norm_over") == "width"
+        q, k = normed(q, k) if wide else (q, k)
+        q, k, v = (y.reshape(T, -1, f["D"]).transpose(1, 0, 2) for y in (q, k, v))
+        unit = f.get("unit_heads") and get(name).hook == "rotate"
+        q, k = normed(q, k) if unit or (f["qk_norm"] and not wide) else (q, k)
+        x = x + leaving("after1", linear(of, "o", attended(name, inner, h, i, o, f, q, k, v)))
+    if f["activation"] == "none":
+        return x
+    match f.get("residual"):
+        case "parallel":
+            h = entering("norm2", entered)
+        case "shared":
+            pass
+        case _:
+            h = entering("norm2", x)
+    if f["activation"] == "channel_mix":
+        return x + leaving("after2", mixed_channels(of, h))
+    return x + leaving("after2", (of_experts if "router.weight" in of else fed)(of, f, h))
 
 
 def computed(words, a):
     """y of a block; logits and loss of a model."""
-    name, o, f = words["encoding"], words["options"], words["facts"]
+    name, o, f = words["encoding"], words["options"], words["facts"] | words["facts"].get("block", {})
     cycle = f.get("cycle", [(name, o)])
     p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
     model = words["level"] == "model"
     B, T = a["tokens" if model else "x"].shape[:2]
     positions = np.broadcast_to(a["positions"], (B, T))
-    rows = p["embed.weight"][a["tokens"]] if model else a["x"]
+    rows = f.get("embed_factor", 1) * p["embed.weight"][a["tokens"]] if model else a["x"]
+    p = p | {"norm.weight": p["norm.weight"] + 1} if f.get("norm_from_one") else p
     found = np.zeros((B, T, len(p["embed.weight"]) if model else f["C"]))
     for b in range(B):
         seg = a["seg"][b] if "seg" in a else np.ones(T)
         for number in sorted(set(seg) - {0}):
             here, first = np.flatnonzero(seg == number), []
             x, i = rows[b, here], positions[b, here]
-            if get(name).embed:
-                x = x + said(name, "program")({key.removeprefix("pe.0."): y for key, y in p.items()}, i, o, f)
+            added = cycle[0][0] if "cycle" in f else name
+            if "+" not in added and get(added).embed:
+                mine, told = {key.removeprefix("pe.0."): y for key, y in p.items()}, cycle[0][1]
+                x = x + said(added, "program")(mine, i, told, f)
+            if f.get("embed_norm"):
+                x = norm(p, "embed_norm", x, f["norm"], f["eps"])
             for l in range(f["layers"]):
                 of, told = cycle[l % len(cycle)]
                 x = layer(of, p, l, x, i, told, f, first)
             if model:
-                x = (
-                    norm(p, "norm", x, f["norm"], f["eps"])
-                    @ p["embed.weight" if f["tied"] else "head.weight"].T
-                )
+                head = {"head.weight": p["embed.weight"]} | p
+                x = f.get("logit_factor", 1) * linear(head, "head", norm(p, "norm", x, f["norm"], f["eps"]))
+                c = f.get("logit_softcap")
+                x = c * np.tanh(x / c) if c else x
             found[b, here] = x
     if not model:
         return {"y": found}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from loops.adamw import adamw
-from loops.block import block, logits, plus
+from loops.block import block, logits, normed, plus
 from loops.loss import cross_entropy
 from making import witness
 
@@ -55,7 +55,14 @@ def of_layer(case: ModelCase, number: int, p: dict[str, Any]) -> tuple[dict[str,
 def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:
     """x [T][C] after one layer. `across` is what layers hand on."""
     own, inside = of_layer(case, number, p)
-    facts = {name: getattr(case.config, name) for name in ("norm", "activation", "eps")}
+    cfg = case.config
+    stored = lambda name, x: (np.array(x) + 1).tolist() if is_scale(name) and cfg.norm_from_one else x
+    own = {name: stored(name, x) for name, x in own.items()}
+    facts = {name: getattr(cfg, name) for name in ("norm", "activation", "eps", "residual")}
+    facts |= {"factor": cfg.residual_factor, "limit": cfg.activation_limit}
+    facts |= {"experts": cfg.layer(number).experts and vars(cfg)}
+    if units := cfg.unit_heads and cfg.encoding(number).rotate:
+        own |= {f"{role}norm.weight": [1.0] * case.D for role in "qk"}
     if case.hook == "mix":
         handed = dict(across)
 
@@ -65,26 +72,36 @@ def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[s
             return witness.loop_of(case, **handed)(inside, h, i)
 
         return block(own, x, mixed, case.D, mixes=True, **facts)
-    plain = replace(case, encoding="none", options={}) if case.hook == "embed" else case
+    plain = replace(case, encoding="none", options={}) if case.hook == "embed" else replace(case, block={})
     if case.cycle:  # the layer alone, as if it were the whole cycle
-        plain = replace(case, cycle=(case.cycle[number % len(case.cycle)],))
+        plain = replace(plain, cycle=(case.cycle[number % len(case.cycle)],))
     loop = witness.loop_of(plain)
     inside |= {name: own[name] for name in LEARNED if name in own}
     attended = lambda q, k, v, h: witness.one(plain, loop, inside, {"q": q, "k": k, "v": v, "x": h}, i)["out"]
-    return block(own, x, attended, case.D, qk_norm=case.qk_norm, **facts)
+    return block(own, x, attended, case.D, qk_norm=cfg.qk_norm or units, **facts)
+
+
+def is_scale(name: str) -> bool:
+    """Whether it is the weight of a norm."""
+    return name.endswith(".weight") and ("norm" in name or name.startswith("after"))
 
 
 def model(case: ModelCase, p: Any, tokens: Any, targets: Any) -> dict[str, np.ndarray]:
     """Logits and loss."""
+    stored = lambda name, x: (np.array(x) + 1).tolist() if is_scale(name) and "." not in name[:-7] else x
+    p = {name: stored(name, x) for name, x in p.items()} if case.config.norm_from_one else p
     cfg, found, asked = case.config, np.zeros((case.B, case.T, case.V)), []
     for b, cut, i in witness.documents(case):
-        x = [list(p["embed.weight"][token]) for token in tokens[b, cut]]
-        if case.hook == "embed":
-            x = plus(x, witness.loop_of(case)(of_layer(case, 0, p)[1], i))
+        x = [[cfg.embed_factor * z for z in p["embed.weight"][token]] for token in tokens[b, cut]]
+        if cfg.encoding(0).embed:
+            one = replace(case, encoding=cfg.named, cycle=(), block={}) if case.cycle else case
+            x = plus(x, witness.loop_of(one)(of_layer(case, 0, p)[1], i))
+        if cfg.embed_norm:
+            x = normed(p, "embed_norm", x, cfg.norm, cfg.eps)
         across: dict[str, Any] = {}
         for number in range(cfg.layers):
             x = layer(case, number, p, x, i, across)
-        rows = logits(p, x, cfg.norm, cfg.eps)
+        rows = logits(p, x, cfg.norm, cfg.eps, cfg.logit_factor, cfg.logit_softcap)
         found[b, cut] = rows
         asked += list(zip(rows, targets[b, cut].tolist(), strict=True))
     loss = cross_entropy(*zip(*asked, strict=True), ignore=-1)

@@ -224,7 +224,73 @@ WHOLES = [
     ),
 ]
 
+BLOCKS = {  # settings of the model, and facts beside them
+    "after": ({"norm_place": "after", "qk_norm_over": "width", "activation": "relu"}, {"qk_norm": True}),
+    "both": (
+        {"norm_place": "both", "norm_from_one": True, "activation": "geglu", "embed_factor": 2.5}
+        | {"logit_softcap": 1.5, "residual_factor": 0.75, "ff_bias": "gate"},
+        {},
+    ),
+    "parallel": (
+        {"residual": "parallel", "activation": "gelu_exact", "head_bias": True, "qkv_bias": "qv"},
+        {"shape": "gpt2"},
+    ),
+    "shared": ({"residual": "shared", "activation": "relu2", "logit_factor": 0.25}, {"shape": "gpt2"}),
+    "factors": (
+        {"embed_factor": 3.0, "residual_factor": 0.5, "logit_factor": 0.25, "logit_softcap": 0.5}
+        | {"embed_norm": True, "head_bias": True},
+        {"cycle": (("learned", {}),)},
+    ),
+    "experts": (
+        {"experts": 4, "experts_chosen": 2, "router_bias": True, "ff_bias": True}
+        | {"activation": "swiglu_clamped", "activation_limit": 0.5},
+        {},
+    ),
+    "experts-input": (
+        {"experts_chosen": 1, "router": "sigmoid", "router_normed": False, "router_scales": "input"}
+        | {"shared_expert": True, "unit_heads": True},
+        {"cycle": (("rope", {"experts": 3}), ("none", {"F": 6}))},
+    ),
+    "channel-mix": ({"activation": "channel_mix"}, {}),
+    "no-feed-forward": ({"activation": "none", "F": None}, {}),
+}
+WHOLES += [
+    ModelCase(
+        "none",
+        "model",
+        f"block-{slug}",
+        f"Two layers with these settings of the model: {', '.join(block)}.",
+        ("loss.ignored_targets",) if block.get("activation") == "none" else ("block.settings_ignored",),
+        block=block,
+        **FEW | {"T": 5, "layers": 2} | given,
+    )
+    for slug, (block, given) in BLOCKS.items()
+]
+WHOLES += [
+    ModelCase(
+        "none",
+        "model",
+        "cycle-global",
+        "One layer has a window and a global token, the other a learned temperature, behind the norm of its "
+        "queries; their layouts differ.",
+        OF_LAYERS,
+        cycle=(
+            ("rope", {"window": 2, "global_tokens": 1, "layout": "half"}),
+            ("rope+alibi", {"temperature": "ssmax"}),
+        ),
+        qk_norm=True,
+        **FEW | {"T": 6, "layers": 2},
+    )
+]
+
 TRAPS = {
+    "block.settings_ignored": trap(
+        "OPTION",
+        "a setting of the block is ignored",
+        "every layer adds something else to the stream",
+        "read norms, residual, activation, factors, biases and experts from the config; SPEC.md, section 3, "
+        "says what each does",
+    ),
     "softcap.ignored": trap(
         "OPTION",
         "logits have no softcap",

@@ -40,6 +40,7 @@ MODEL_FACTS = ("shape", "layers", "V", "F", "qk_norm", "shrink")  # facts of a m
 class ModelCase(Case):
     """As Case, with the sizes of a model.
 
+    block    settings of Config that its shape does not say
     shrink   inputs are k/128 times this, to the nearest of steps of 2**-14
     recipe   of AdamW, see training
     calls    of a trace or a model: (first row, one beyond the last, fresh, n) for each call; fresh: the cache
@@ -52,6 +53,7 @@ class ModelCase(Case):
     V: int = 17
     F: int = 14
     qk_norm: bool = False
+    block: dict[str, Any] = field(default_factory=dict)
     shrink: float = 1.0
     recipe: dict[str, Any] = field(default_factory=lambda: dict(RECIPE))
     calls: tuple[tuple[int, int, bool, int], ...] = ()
@@ -64,7 +66,7 @@ class ModelCase(Case):
             return Case.config.func(self)  # type: ignore[attr-defined]
         qk_norm = {} if self.hook == "mix" else {"qk_norm": self.qk_norm}
         more = {"layers": self.layers, "V": self.V, "F": self.F}
-        return shaped(self.shape, **self.layer_settings | more | qk_norm)
+        return shaped(self.shape, **self.layer_settings | more | qk_norm | self.block)
 
     @property
     def depth(self) -> int:
@@ -80,6 +82,7 @@ class ModelCase(Case):
         if self.level == "trace":
             return found
         facts |= {name: getattr(self, name) for name in MODEL_FACTS}
+        facts |= {"block": dict(self.block)} if self.block else {}
         if self.level == "step":
             facts |= {"recipe": dict(self.recipe), "times": step_sizes(self.config)}
         facts |= {name: getattr(self.config, name) for name in (*SHAPES["llama"], "qkv_bias", "eps")}
@@ -109,7 +112,9 @@ def rebuilt(words: dict[str, Any], inputs: dict[str, np.ndarray]) -> Case:
             seg_keys=seg_keys,
             **facts,
         )
-    given = {name: facts[name] for name in (*FACTS, *MODEL_FACTS, "recipe", "cycle") if name in facts}
+    given = {
+        name: facts[name] for name in (*FACTS, *MODEL_FACTS, "recipe", "cycle", "block") if name in facts
+    }
     if "calls" in facts:
         given["calls"] = tuple((c["first"], c["stop"], c["fresh"], c["n"]) for c in facts["calls"])
     return ModelCase(words["encoding"], level, slug, words["why"], (), options, positions, seg, **given)
