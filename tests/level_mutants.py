@@ -404,7 +404,7 @@ def one_setting_ignored(case, a):
     """One that weights do not tell."""
     for name in sorted(case.block, reverse=True):
         told = name in ("norm_place", "experts") or name.endswith("_bias")
-        with suppress(KeyError, TypeError, ValueError):  # weights that are not there, settings that do not go together
+        with suppress(KeyError, TypeError, ValueError):
             found = None if told else computed_with(case, a, usual_config(case, name))
             if found:
                 return found

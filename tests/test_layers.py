@@ -22,6 +22,7 @@ ROWS = [
     "errors page xp",
     "compare masking modules rng schema share tape",
     "ops.*",
+    "patches positions",
     "encodings.record",
     "encodings.values",
     "encodings.own_file",

@@ -12,7 +12,7 @@ import peref
 from peref import model
 from peref.config import Config
 from peref.errors import Misuse
-from peref.ops.patches import patch_positions
+from peref.patches import patch_positions
 
 VIDEO = (4, 4, 4)
 

@@ -112,7 +112,7 @@ def plan_of(given: SimpleNamespace) -> Plan:
         spec=spec if spec in data.known() else str(Path(spec).resolve()),
         count=BYTES if given.count is None else given.count,
     )
-    plan.check()
+    plan.refuse()
     for entry in comparison.entries(plan):
         loop.check_recipe(entry.cfg, entry.recipe, plan.corpus, given.backend)
     return plan

@@ -72,7 +72,7 @@ class Plan:
         """That of an encoding."""
         return shaped(next(iter(SHAPES)), **self.fields, **choose(name))
 
-    def check(self) -> None:
+    def refuse(self) -> None:
         """Raises Misuse for what cannot be compared."""
         if self.longest < self.L:
             raise Misuse(f"--to is {self.longest}, below --len {self.L}; expected at least that")

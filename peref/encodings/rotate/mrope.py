@@ -20,7 +20,7 @@ sections  s_t, s_h, s_w, which add up to R/2. Unless said 2:3:3 for chunked, whi
 
 Wang et al. 2024, arXiv:2409.12191, section 2.1; sections and orders as vLLM and Hugging Face have them (their
 doubled sections over cos and sin of width R are ours over pairs). Qwen2-VL's base is 1000000. Not here: how
-tokens of text, images and videos are numbered (ops/patches.py).
+tokens of text, images and videos are numbered (peref/patches.py).
 """
 
 from typing import Literal
