@@ -93,9 +93,6 @@ LAWS = [
 # wrong implementations
 
 
-MEANS = {"parameters": {"table": "embed.rows"}}
-
-
 def row(change):
     """Another row of the table: change(i, rows)."""
     return patched("encodings.embed.learned", take=lambda table, i: take(table, change(i, table.shape[0])))

@@ -12,12 +12,11 @@ import numpy as np
 
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.attention import factor_of, weights_of
-from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, rows
+from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, tabled
 from peref.golden.diagnosis.rotation import LOW
 from peref.golden.spec.cases import Case
 
-embeds = lambda case: case.hook == "embed"
-biased = lambda case: case.hook == "bias"
+embeds, biased = (lambda case: case.hook == "embed"), (lambda case: case.hook == "bias")
 BIAS_OFF, HEADS, NEGATED = "bias.off_by_one", "bias.heads", "bias.negated"
 BUCKET = ("functions", "bucket")
 
@@ -67,115 +66,69 @@ BUCKETS_READ = (  # words, whether the case is causal, whether buckets are, of w
     ("the buckets of the future are those of the past", False, False, abs),
 )
 of_side = lambda causal, case: biased(case) and case.causal == causal
+BIAS_TABLES: dict[Any, dict[str, Any]] = {
+    ("basic", "table", GENERAL): {
+        "there is no position in it: the bias is 0": lambda b: 0 * b,
+    },
+    ("bias.sign", "distance"): {
+        "your distances are j - i": lambda d: -d,
+        "past and future are alike": abs,
+        "keys of the future count as distance 0": lambda d: np.maximum(d, 0),
+        "keys of the past count as distance 0": lambda d: np.minimum(d, 0),
+    },
+    ("bias.sign", "sized"): {
+        "your bias changes its sign where keys are in the future": lambda b, case: (
+            b * np.sign(case.at.distances)
+        ),
+    },
+    (BIAS_OFF, "distance"): {
+        "your distances are one too large": lambda d: d + (d >= 0),
+        "your distances are one too large on both sides": lambda d: d + np.where(d < 0, -1, 1),
+        "your distances are one too large, those of the future one too small": lambda d: d + 1,
+        "your distances are one too small": lambda d: np.maximum(d - 1, np.minimum(d, 0)),
+        "your distances are one too small on both sides": lambda d: d - np.sign(d),
+        "your distances are one too small, those of the future one too large": lambda d: d - 1,
+        "your distances are two too large": lambda d: d + 2 * (d >= 0),
+        "your distances are counted from the last key": lambda d: d.max() - d if len(d) else d,
+        "your distances are counted from the last key, from 1": lambda d: d.max() - d + 1 if len(d) else d,
+    },
+    (("functions", "formula", "bias.scale"), "distance", 0.9): {
+        "your distances are squared": lambda d: d * abs(d),
+        "your distances are roots": lambda d: np.sign(d) * np.sqrt(abs(d)),
+        "your distances are logarithms": lambda d: np.sign(d) * np.log1p(abs(d)),
+    },
+    (NEGATED, "table"): {
+        "your bias has the other sign": lambda b: -b,
+        "your bias is positive: distance is rewarded": abs,
+    },
+    (HEADS, "table"): {
+        "your heads are in reverse order": lambda b: b[::-1],
+        "every head has the bias of the first": lambda b: 0 * b + b[:1],
+        "every head has the bias of the last": lambda b: 0 * b + b[-1:],
+        "neighbouring heads are exchanged": lambda b: b[
+            [h ^ 1 if h ^ 1 < len(b) else h for h in range(len(b))]
+        ],
+        "even heads come first, then odd ones": lambda b: np.concatenate([b[::2], b[1::2]]),
+        "each head has the mean of all": lambda b: 0 * b + b.mean(0),
+        **{f"your heads are off by {n}": lambda b, n=n: np.roll(b, -n, 0) for n in (1, -1, 2, -2)},
+    },
+    ("bias.scale", "table"): {
+        "your bias counts half": lambda b: b / 2,
+        "your bias counts twice": lambda b: 2 * b,
+        "your bias is an exponential": np.exp,
+    },
+    (("functions", "formula", "bias.scale"), "table"): {
+        "your bias is divided by ln 2, as for powers of 2": lambda b: b / np.log(2),
+        "your bias is multiplied by ln 2": lambda b: b * np.log(2),
+    },
+    ("bias.scale", "sized"): {
+        "your bias is inside the softmax scale": lambda b, case: b * case.D**-0.5,
+        "your bias is multiplied by sqrt(D)": lambda b, case: b * case.D**0.5,
+        "your bias is divided by the length trained for": lambda b, case: b / case.L,
+    },
+}
 BIASES = (
-    *rows("basic", "table", {"there is no position in it: the bias is 0": lambda b: 0 * b}, biased, GENERAL),
-    *rows(
-        "bias.sign",
-        "distance",
-        {
-            "your distances are j - i": lambda d: -d,
-            "past and future are alike": abs,
-            "keys of the future count as distance 0": lambda d: np.maximum(d, 0),
-            "keys of the past count as distance 0": lambda d: np.minimum(d, 0),
-        },
-    ),
-    *rows(
-        "bias.sign",
-        "sized",
-        {
-            "your bias changes its sign where keys are in the future": lambda b, case: (
-                b * np.sign(case.at.distances)
-            )
-        },
-        biased,
-    ),
-    *rows(
-        BIAS_OFF,
-        "distance",
-        {
-            "your distances are one too large": lambda d: d + (d >= 0),
-            "your distances are one too large on both sides": lambda d: d + np.where(d < 0, -1, 1),
-            "your distances are one too large, those of the future one too small": lambda d: d + 1,
-            "your distances are one too small": lambda d: np.maximum(d - 1, np.minimum(d, 0)),
-            "your distances are one too small on both sides": lambda d: d - np.sign(d),
-            "your distances are one too small, those of the future one too large": lambda d: d - 1,
-            "your distances are two too large": lambda d: d + 2 * (d >= 0),
-        },
-    ),
-    *rows(
-        BIAS_OFF,
-        "distance",
-        {
-            "your distances are counted from the last key": lambda d: d.max() - d if len(d) else d,
-            "your distances are counted from the last key, from 1": lambda d: (
-                d.max() - d + 1 if len(d) else d
-            ),
-        },
-    ),
-    *rows(
-        ("functions", "formula", "bias.scale"),
-        "distance",
-        {
-            "your distances are squared": lambda d: d * abs(d),
-            "your distances are roots": lambda d: np.sign(d) * np.sqrt(abs(d)),
-            "your distances are logarithms": lambda d: np.sign(d) * np.log1p(abs(d)),
-        },
-        biased,
-        0.9,
-    ),
-    *rows(
-        NEGATED,
-        "table",
-        {
-            "your bias has the other sign": lambda b: -b,
-            "your bias is positive: distance is rewarded": abs,
-        },
-    ),
-    *rows(
-        HEADS,
-        "table",
-        {
-            "your heads are in reverse order": lambda b: b[::-1],
-            "every head has the bias of the first": lambda b: 0 * b + b[:1],
-            "every head has the bias of the last": lambda b: 0 * b + b[-1:],
-            "neighbouring heads are exchanged": lambda b: b[
-                [h ^ 1 if h ^ 1 < len(b) else h for h in range(len(b))]
-            ],
-            "even heads come first, then odd ones": lambda b: np.concatenate([b[::2], b[1::2]]),
-            "each head has the mean of all": lambda b: 0 * b + b.mean(0),
-        },
-    ),
-    *rows(
-        HEADS,
-        "table",
-        {f"your heads are off by {n}": lambda b, n=n: np.roll(b, -n, 0) for n in (1, -1, 2, -2)},
-    ),
-    *rows(
-        "bias.scale",
-        "table",
-        {
-            "your bias counts half": lambda b: b / 2,
-            "your bias counts twice": lambda b: 2 * b,
-            "your bias is an exponential": np.exp,
-        },
-    ),
-    *rows(
-        ("functions", "formula", "bias.scale"),
-        "table",
-        {
-            "your bias is divided by ln 2, as for powers of 2": lambda b: b / np.log(2),
-            "your bias is multiplied by ln 2": lambda b: b * np.log(2),
-        },
-    ),
-    *rows(
-        "bias.scale",
-        "sized",
-        {
-            "your bias is inside the softmax scale": lambda b, case: b * case.D**-0.5,
-            "your bias is multiplied by sqrt(D)": lambda b, case: b * case.D**0.5,
-            "your bias is divided by the length trained for": lambda b, case: b / case.L,
-        },
-    ),
+    *tabled(BIAS_TABLES),
     *(
         Row("rope.phase.low_precision", f"your bias was {name}", {"table": low}, biased, 0.97)
         for name, low in LOW
@@ -205,31 +158,26 @@ BIASES = (
         for words, causal, asked, change in BUCKETS_READ
     ),
 )
+ROW_TABLES: dict[Any, dict[str, Any]] = {
+    ("basic", "rows", GENERAL): {
+        "nothing is added: there is no position in it": lambda e: 0 * e,
+    },
+    (("options", "layout", "sin.order"), "rows"): {
+        "sines and cosines have changed places": lambda e: e.reshape(*e.shape[:-1], -1, 2)[..., ::-1].reshape(
+            e.shape
+        ),
+        "your channels lie in halves": lambda e: np.concatenate([e[..., ::2], e[..., 1::2]], -1),
+        "your channels alternate": lambda e: np.stack(np.split(e, 2, -1), -1).reshape(e.shape),
+        "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1),
+        "your channels are in reverse order": lambda e: e[..., ::-1],
+    },
+    ("embed.scale", "rows"): {
+        "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
+        "your rows are multiplied by sqrt(C)": lambda e: e * e.shape[-1] ** 0.5,
+    },
+}
 ROWS_ADDED = (
-    *rows(
-        "basic", "rows", {"nothing is added: there is no position in it": lambda e: 0 * e}, embeds, GENERAL
-    ),
-    *rows(
-        ("options", "layout", "sin.order"),
-        "rows",
-        {
-            "sines and cosines have changed places": lambda e: e.reshape(*e.shape[:-1], -1, 2)[
-                ..., ::-1
-            ].reshape(e.shape),
-            "your channels lie in halves": lambda e: np.concatenate([e[..., ::2], e[..., 1::2]], -1),
-            "your channels alternate": lambda e: np.stack(np.split(e, 2, -1), -1).reshape(e.shape),
-            "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1),
-            "your channels are in reverse order": lambda e: e[..., ::-1],
-        },
-    ),
-    *rows(
-        "embed.scale",
-        "rows",
-        {
-            "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
-            "your rows are multiplied by sqrt(C)": lambda e: e * e.shape[-1] ** 0.5,
-        },
-    ),
+    *tabled(ROW_TABLES),
     *(
         Row("rope.phase.low_precision", f"your rows were {name}", {"rows": low}, sure=0.97)
         for name, low in LOW
@@ -270,7 +218,7 @@ def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     """A bias of distance."""
     yield from guesses(BIASES, answer)
     if case.level == "op" and answer.near("bias", answer.want("bias").swapaxes(1, 2)):
-        other = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.case.level == "op" else None
+        other = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", other)
     x, g, d = table_of(answer, case)
     if x is None or not len(d):
@@ -396,7 +344,7 @@ def of_table_rows(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterato
     halved = case.causal and mine.max() < len(rows) // 2 <= right.max()
     if sides or halved:
         said = f"{words}: buckets are divided otherwise between past and future"
-        yield Clue(Trap(flag_of(answer, *BUCKET), said), 1.1)
+        yield Clue(Trap(flag_of(answer, *BUCKET), said), 0.99)
     elif not (off & ~far).any():
         yield Clue(Trap("bias.bucket.clamp", f"{words}, beyond the last edge"), 0.9)
     elif changed_places(mine, right):

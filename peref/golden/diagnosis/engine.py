@@ -76,6 +76,12 @@ def rows(flag: str | tuple[str, ...], kind: str, changes: dict[str, Any], *more:
     return (Row(flag, words, {kind: change}, *more) for words, change in changes.items())
 
 
+def tabled(table: dict[Any, dict[str, Any]]) -> Iterator[Row]:
+    """The rows of (flag, kind, and how much they are worth) -> their changes."""
+    for (flag, kind, *sure), changes in table.items():
+        yield from rows(flag, kind, changes, lambda case: True, *sure)
+
+
 def guesses(table: Iterable[Row], answer: Answer, **more: Any) -> Iterator[Guess]:
     if answer.case is not None and answer.wrong and not answer.derivative:
         yield from filter(None, (row.guess(answer, **more) for row in table))

@@ -17,7 +17,7 @@ from peref.encodings import get
 from peref.encodings.record import HOOKS
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import computed, family, guesses, on_case, part_of, rows
+from peref.golden.diagnosis.engine import computed, family, guesses, on_case, part_of, rows, tabled
 from peref.golden.diagnosis.formulas import ELEMENTARY, forwards, remade
 from peref.golden.diagnosis.rotation import LOW
 from peref.ops import activation
@@ -186,6 +186,10 @@ def activated_by(be: Any, f: Any) -> Any:
     return call
 
 
+def ungated(be: Any, up: Any, gate: Any, w: Any, *rest: Any) -> Any:
+    return be.linear(up, w, None)
+
+
 product = Op(lambda x, y: (x * y, (x, y)), lambda saved, dy: (dy * saved[1], dy * saved[0]))
 ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
 LAYERS = (
@@ -204,25 +208,19 @@ LAYERS = (
         {"the layer sees the token before": lambda a, c: {"x": np.roll(a["x"], 1, 1)}},
         lambda c: c.hook == "mix",
     ),
-    *rows(
-        "mix.gate",
-        "layer",
+    *tabled(
         {
-            GATE: lambda be: {"activated_linear": exchanged(be.activated_linear)},
-            "the gate is left out": lambda be: {
-                "activated_linear": lambda up, gate, w, *rest: be.linear(up, w, None)
+            ("mix.gate", "layer"): {
+                GATE: lambda be: {"activated_linear": exchanged(be.activated_linear)},
+                "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
             },
-        },
-    ),
-    *rows(
-        "mix.activation",
-        "layer",
-        {
-            f"you have {name} as the activation before the last map": lambda be, name=name: {
-                "activated_linear": activated_by(be, getattr(activation, name))
-            }
-            for name in ACTIVATIONS
-        },
+            ("mix.activation", "layer"): {
+                f"you have {name} as the activation before the last map": lambda be, name=name: {
+                    "activated_linear": activated_by(be, getattr(activation, name))
+                }
+                for name in ACTIVATIONS
+            },
+        }
     ),
 )
 
@@ -245,15 +243,13 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
             yield guess(flag, f"{name} {words}", put(change), 0.98)
         for words, one in ELEMENTARY.items() if inspected(f)[1:] in ([], ["slope"]) else ():
             if words != name:
-                yield guess(
-                    flag, f"you have {words} where {name} belongs", put(after(partial(of_first, one))), 0.99
-                )
+                said = f"you have {words} where {name} belongs"
+                yield guess(flag, said, put(after(partial(of_first, one))), 0.99)
         if "norm" in name or name == "unit":
             yield guess(flag, f"{name} is over all heads, not over each", put(over_heads))
         for length in (2, 3, 4, 8, 16, 32) if name == "prefix_sum" else ():
-            yield guess(
-                flag, f"{name} begins anew every {length} tokens", put(after(partial(anew_each, length)))
-            )
+            said = f"{name} begins anew every {length} tokens"
+            yield guess(flag, said, put(after(partial(anew_each, length))))
     if case.hook == "mix":
         yield from of_recurrences(answer)
 

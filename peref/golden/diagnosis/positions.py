@@ -10,6 +10,7 @@ Not here: the channels that a rotation pairs (pairs, rotation).
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -57,39 +58,36 @@ ANYWHERE = (
     ),
     Row("position.counted", "positions count from the first one given", {"i": lambda i, c: i - begins(i)}),
 )
-ROW = {"first": 0, "second": 1, "third": 2, "last": -1}
+
+
+def one_row(row: int, i: Any, case: Any) -> Any:
+    return None if i.ndim != 2 or row >= len(i) else np.broadcast_to(i[row], i.shape)
+
+
+WHICH = {"first": 0, "second": 1, "third": 2, "last": -1}
 OF_ROWS = (
-    *(
-        Row(
-            "position.batch",
-            f"you use the {which} sequence's positions for all",
-            {"i": lambda i, c, n=n: one_row(i, n)},
-        )
-        for which, n in ROW.items()
-    ),
-    Row(
-        "position.batch", "each sequence has the positions of the next", {"i": lambda i, c: np.roll(i, -1, 0)}
-    ),
-    Row(
+    *rows(
         "position.batch",
-        "each sequence has the positions of the one before",
-        {"i": lambda i, c: np.roll(i, 1, 0)},
+        "i",
+        {f"you use the {w} sequence's positions for all": partial(one_row, n) for w, n in WHICH.items()}
+        | {
+            "each sequence has the positions of the next": lambda i, c: np.roll(i, -1, 0),
+            "each sequence has the positions of the one before": lambda i, c: np.roll(i, 1, 0),
+            "the positions of the sequences are in reverse order": lambda i, c: i[::-1],
+        },
     ),
-    Row("position.batch", "the positions of the sequences are in reverse order", {"i": lambda i, c: i[::-1]}),
 )
-SHIFTED = tuple(
-    row
-    for step, words in ((1, "one too large"), (-1, "one too small"), (2, "2 too large"), (-2, "2 too small"))
-    for row in rows(
+STEPS = {"one too large": 1, "one too small": -1, "2 too large": 2, "2 too small": -2}
+SHIFTED = (
+    *rows(
         "position.off_by_one",
         "i",
-        {
-            f"your positions are {words}": lambda i, case, step=step: i + step,
-            f"your positions are {words} where they do not begin at 0": lambda i, case, step=step: (
-                i + step * (begins(i) > 0)
-            ),
+        {f"your positions are {w}": lambda i, c, n=n: i + n for w, n in STEPS.items()}
+        | {
+            f"your positions are {w} where they do not begin at 0": lambda i, c, n=n: i + n * (begins(i) > 0)
+            for w, n in STEPS.items()
         },
-    )
+    ),
 )
 FROM_END, TWO_32 = "negative positions count from the end of", "negative positions are taken modulo 2^32"
 NEGATIVE = (
@@ -101,10 +99,6 @@ NEGATIVE = (
 )
 
 
-def one_row(i: Any, row: int) -> Any:
-    return None if i.ndim != 2 or row >= len(i) else np.broadcast_to(i[row], i.shape)
-
-
 @family(lambda case: case.config.encoding(0).axes is not None, EITHER)
 def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
     """What may be done with positions whatever the encoding."""
@@ -112,12 +106,8 @@ def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
     if case.positions is not None:
         yield from guesses(ANYWHERE, answer)
     if i.dtype.kind == "f":
-        for words, cut in (
-            ("down to", np.floor),
-            ("to", np.rint),
-            ("up to", np.ceil),
-            ("towards 0 to", np.trunc),
-        ):
+        cuts = {"down to": np.floor, "to": np.rint, "up to": np.ceil, "towards 0 to": np.trunc}
+        for words, cut in cuts.items():
             yield guess("position.rounded", f"you round positions {words} whole numbers", whole(cut))
     if (i < 0).any():
         yield from guesses(NEGATIVE, answer)
@@ -126,11 +116,8 @@ def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
     if i.ndim == 3:
         for axis in range(len(i)):
             one = lambda i, case, axis=axis: np.broadcast_to(i[axis : axis + 1], i.shape)
-            yield guess(
-                "position.axes",
-                f"you use axis {axis} of the positions for all",
-                at_positions(axes_alone(one)),
-            )
+            words = f"you use axis {axis} of the positions for all"
+            yield guess("position.axes", words, at_positions(axes_alone(one)))
         for order in list(permutations(range(len(i))))[1:]:
             one = lambda i, case, order=order: i[list(order)]
             words = f"the axes of your positions are in the order {', '.join(map(str, order))}"

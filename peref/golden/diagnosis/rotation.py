@@ -14,7 +14,7 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
-from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, rows
+from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, tabled
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
 from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
@@ -237,27 +237,42 @@ def slow(change: Any) -> Any:
     return on_case(make, lambda case: turned_at_all(case) and case.at.i.ndim != 3)
 
 
-OF_ANGLES = (
-    *rows(
-        "rope.sign",
-        "turn",
-        {
-            "you turn the other way: the sign of the sine": lambda phi, *g: (-phi, *g),
-            "your sines and cosines are exchanged": lambda phi, *g: (np.pi / 2 - phi, *g),
+UNITS = {
+    "2 pi times": 2 * np.pi,
+    "1/(2 pi) of": 0.5 / np.pi,
+    "pi/180 of": np.pi / 180,
+    "180/pi times": 180 / np.pi,
+}
+ORDERS: dict[str, Any] = {
+    "run from slow to fast": lambda x: x[..., ::-1],
+    "are those of the next pair": lambda x: np.roll(x, 1, -1),
+    "are those of the pair before": lambda x: np.roll(x, -1, -1),
+}
+of_all = lambda f, given: (x if x is None else f(x) for x in given)
+TURNS: dict[Any, dict[str, Any]] = {
+    ("rope.sign", "turn"): {
+        "you turn the other way: the sign of the sine": lambda phi, *g: (-phi, *g),
+        "your sines and cosines are exchanged": lambda phi, *g: (np.pi / 2 - phi, *g),
+    },
+    ("basic", "turn", GENERAL): {"there is no position in it: nothing turns": lambda phi, *g: (0 * phi, *g)},
+    ("rope.frequencies", "turn"): {
+        **{f"your frequencies {w}": lambda phi, *g, f=f: (*of_all(f, (phi, *g)),) for w, f in ORDERS.items()},
+        **{
+            f"your frequencies {w}, gains apart": lambda phi, *g, f=f: (f(phi), *g) for w, f in ORDERS.items()
         },
-    ),
+        **{
+            f"your frequencies are {w} what they should be": lambda phi, *g, c=c: (c * phi, *g)
+            for w, c in UNITS.items()
+        },
+    },
+}
+OF_ANGLES = (
+    *tabled(TURNS),
     Row(
         "rope.sign",
         "your angles are right and you turn the other way: the minus is on the wrong half of a pair",
         {"turn": lambda phi, *g: (-phi, *g)},
         turns,
-    ),
-    *rows(
-        "basic",
-        "turn",
-        {"there is no position in it: nothing turns": lambda phi, *g: (0 * phi, *g)},
-        turned_at_all,
-        GENERAL,
     ),
     *(
         Row(flag, words, one_of_two(q, k), turned_at_all)
@@ -270,38 +285,6 @@ OF_ANGLES = (
             ("rope.sign", "you turn q the other way, k right", -1, 1),
             ("rope.sign", "you turn k the other way, q right", 1, -1),
         )
-    ),
-    *(
-        row
-        for words, change in (
-            ("run from slow to fast", lambda x: x[..., ::-1]),
-            ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
-            ("are those of the pair before", lambda x: np.roll(x, -1, -1)),
-        )
-        for row in rows(
-            "rope.frequencies",
-            "turn",
-            {
-                f"your frequencies {words}": lambda phi, *g, f=change: (
-                    f(phi),
-                    *(None if x is None else f(x) for x in g),
-                ),
-                f"your frequencies {words}, gains apart": lambda phi, *g, f=change: (f(phi), *g),
-            },
-        )
-    ),
-    *rows(
-        "rope.frequencies",
-        "turn",
-        {
-            f"your frequencies are {words} what they should be": lambda phi, *g, c=c: (c * phi, *g)
-            for words, c in (
-                ("2 pi times", 2 * np.pi),
-                ("1/(2 pi) of", 1 / (2 * np.pi)),
-                ("pi/180 of", np.pi / 180),
-                ("180/pi times", 180 / np.pi),
-            )
-        },
     ),
     *(
         Row(FEW, f"your angles were {name}", {"turn": lambda phi, *g, f=low: (f(phi), *g)})
