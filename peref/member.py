@@ -96,7 +96,7 @@ class Layer:
     def of_heads(self, learned: Mapping[str, Any], factor: Any) -> dict[str, Any]:
         """What hooks.attend_heads is told of it beside its encoding; `learned` has what it learns."""
         found = {"layout": self.layout, "softcap": self.softcap, "factor": factor}
-        return found | {name: learned.get(name) for name in LEARNED}
+        return found | {name: learned.get(name) for name in LEARNED if getattr(self, name)}
 
 
 def encodings_of(name: str) -> list[str]:

@@ -351,10 +351,15 @@ def static(case, a):
 
 
 def other_cycle(change):
-    """The layers have the settings that change(cycle) says; what they learn is what layer 1 has."""
+    """The layers have the settings that change(cycle) says; what they learn is what one layer has."""
 
     def run(case, a):
-        more = {f"param.{layer}.sinks": a["param.1.sinks"] for layer in range(3)}
+        more = {
+            f"param.{layer}.{name.rpartition('.')[2]}": x
+            for name, x in a.items()
+            for layer in range(case.layers)
+            if name.endswith((".sinks", ".temperature"))
+        }
         found = reference.expected(replace(case, cycle=change(case.cycle)), more | a)
         return {
             name: x for name, x in found.items() if name.removeprefix("vjp.") not in more.keys() - a.keys()

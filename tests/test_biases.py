@@ -378,7 +378,7 @@ def test_dape_without_another_sees_the_logits_alone():
     assert (width("dape"), width("alibi+dape"), width("rope+dape")) == ((32, 6), (32, 12), (32, 6))
     cfg, x = config("rope+dape", layers=1), tokens(2, 9)
     p = weights(cfg)
-    apart(model.logits(cfg, p, x, positions=3 * np.arange(9)), model.logits(cfg, p, x), 1e-3)
+    assert apart(model.logits(cfg, p, x, positions=3 * np.arange(9)), model.logits(cfg, p, x), 1e-3)
 
 
 def test_a_run_that_has_its_old_option_is_told_what_to_do():

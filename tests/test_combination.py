@@ -187,7 +187,7 @@ def test_none_of_them_is_left_out(name):
                 for n, a in p.items()
             }
             same_shape = {n: a for n, a in mine.items() if n in model.init(alone)}
-            apart(model.logits(alone, same_shape, x), whole, 1e-3)
+            assert apart(model.logits(alone, same_shape, x), whole, 1e-3)
 
 
 def test_numba_computes_them():

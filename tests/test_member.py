@@ -33,6 +33,13 @@ ALONE = (
     {"pe": (("rope", {}),), "window": 2, "R": 2},
     {"pe": (("none", {"scale": 1.5}),)},
 )
+HOT = {"temperature_length": 3, "temperature_slope": 0.5}
+SHARPENED = (
+    ("rope", {"softcap": 0.5, "sinks": True, "chunk": 4}),
+    ("alibi", {"temperature": "llama4", **HOT, "window": 3, "global_tokens": 2}),
+    ("none", {"temperature": "ssmax", "experts": 3, "F": 7}),
+    ("rope", {"temperature": "ministral3", **HOT, "temperature_length": 2, "layout": "interleaved"}),
+)
 X = tokens(2, 11)
 SEGMENTS = np.array([[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 2, 2, 7, 7]])
 
@@ -58,6 +65,40 @@ def test_each_layer_has_its_own_settings_and_no_other():
     p = weights(cfg)
     one = lambda layer: made(**{**ALONE[layer], "layers": 1})
     same(model.logits(cfg, p, X, n=16), by_layers(cfg, p, X, one), 0)
+
+
+def test_each_layer_has_its_own_sharpening_and_width_and_no_other():
+    """Caps, sinks, temperatures, chunks, global tokens, experts and widths likewise."""
+    cfg = made(SHARPENED, qk_norm=True)
+    p = weights(cfg)
+    one = lambda layer: made((SHARPENED[layer],), qk_norm=True, layers=1)
+    same(model.logits(cfg, p, X, n=16), by_layers(cfg, p, X, one), 0)
+    bare = made(
+        tuple((name, {n: x for n, x in o.items() if "temp" not in n}) for name, o in SHARPENED), qk_norm=True
+    )
+    assert apart(model.logits(bare, p, X, n=16), model.logits(cfg, p, X, n=16), 1e-3)
+
+
+def test_how_wide_a_layer_is_and_how_many_experts_it_has():
+    """As its parameters have it, and those of the layers beside it."""
+    p = model.init(made(SHARPENED, F=10))
+    shapes = {name: a.shape for name, a in p.items() if "up.weight" in name}
+    assert shapes == {
+        "0.up.weight": (10, 24),
+        "1.up.weight": (10, 24),
+        "2.experts.up.weight": (3, 7, 24),
+        "3.up.weight": (10, 24),
+    }
+    assert p["2.router.weight"].shape == (3, 24)
+
+
+def test_a_temperature_stands_behind_the_norm_of_queries():
+    """Before it the norm would divide by it."""
+    hot, cold = (
+        made((("none", given),), layers=1, qk_norm=True) for given in ({"temperature": "llama4", **HOT}, {})
+    )
+    p = weights(hot)
+    assert apart(model.logits(hot, p, X), model.logits(cold, p, X), 1e-3)
 
 
 def test_a_scale_is_what_products_are_multiplied_with():
@@ -95,7 +136,7 @@ def test_a_setting_on_the_wrong_layer_is_seen(wrong):
     cycle = tuple(("rope", {"window": w} if w else {}) for w in (3, 5, None, 2))
     cfg = made(cycle)
     p = weights(cfg)
-    apart(model.logits(cfg, p, X), model.logits(made(tuple(WRONG[wrong](cycle))), p, X), 1e-3)
+    assert apart(model.logits(cfg, p, X), model.logits(made(tuple(WRONG[wrong](cycle))), p, X), 1e-3)
 
 
 @pytest.mark.parametrize("cuts", [(1,), (4, 5), (2, 9), tuple(range(1, 11))])
@@ -123,7 +164,7 @@ def test_a_window_in_one_layer_of_two(name, given):
         want = model.logits(cfg, p, X, n=16, **place)
         for cuts in ((1,), (4, 6), tuple(range(1, 11))):
             same(chunked(cfg, p, X, cuts, **place), want, 1e-10)
-    apart(model.logits(config(name, pe=((name, {}), (name, {}))), p, X, n=16), want, 1e-3)
+    assert apart(model.logits(config(name, pe=((name, {}), (name, {}))), p, X, n=16), want, 1e-3)
 
 
 def test_a_window_keeps_its_own_keys_alone():

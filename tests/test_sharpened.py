@@ -122,7 +122,7 @@ def test_each_ignored_off_by_one_or_on_the_other_layer_is_seen(given, wrong):
         (("rope", {}), ("rope", given)),
     ):
         moved = {n.replace("0.sinks", "1.sinks").replace("0.temper", "1.temper"): a for n, a in p.items()}
-        apart(model.logits(made(cycle, layers=2), moved if cycle[1][1] else p, X), right, 1e-4)
+        assert apart(model.logits(made(cycle, layers=2), moved if cycle[1][1] else p, X), right, 1e-4)
 
 
 def test_all_of_them_decode_in_pieces():
@@ -170,12 +170,12 @@ def test_global_tokens_of_two_sided_layers(name):
     same(model.logits(one(window=9, global_tokens=2), p, x), model.logits(one(), p, x), 1e-12)
     some, whole = (model.logits(one(**given), p, x) for given in ({"window": 2, "global_tokens": 2}, {}))
     same(some[:, :2], whole[:, :2], 1e-12)
-    apart(some[:, 2:], whole[:, 2:], 1e-4)
+    assert apart(some[:, 2:], whole[:, 2:], 1e-4)
     other = x.copy()
     other[:, 0] = (x[:, 0] + 1) % 5
     moved = model.logits(one(window=2, global_tokens=2), p, other)
     for t in range(2, 7):
-        apart(moved[:, t], some[:, t], 1e-6)
+        assert apart(moved[:, t], some[:, t], 1e-6)
 
 
 def test_gradients_of_all_of_them():
@@ -268,7 +268,7 @@ def test_a_temperature_reads_positions():
     p = weights(cfg)
     assert "shift" not in cfg.encoding(0).claims
     assert "shift" in cfg.encoding(1).claims
-    apart(model.logits(cfg, p, X, positions=50 + np.arange(11)), model.logits(cfg, p, X), 1e-6)
+    assert apart(model.logits(cfg, p, X, positions=50 + np.arange(11)), model.logits(cfg, p, X), 1e-6)
     with pytest.raises(Misuse, match="positions begin at -1; a temperature wants them to be at least 0"):
         model.logits(cfg, p, X, positions=np.arange(11) - 1)
 

@@ -275,7 +275,7 @@ WHOLES += [
         "queries; their layouts differ.",
         OF_LAYERS,
         cycle=(
-            ("rope", {"window": 2, "global_tokens": 1, "layout": "half"}),
+            ("rope", {"window": 2, "global_tokens": 1, "layout": "interleaved"}),
             ("rope+alibi", {"temperature": "ssmax"}),
         ),
         qk_norm=True,
