@@ -16,7 +16,7 @@ without convolutions.
 
 import numpy as np
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, bounded, positive
 from peref.ops.activation import silu
 from peref.ops.delta import beta_times, delta
 from peref.ops.linear import initial
@@ -54,6 +54,7 @@ def mix(
     unit_eps: float = 1e-6,
 ):
     positive("deltanet", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
+    bounded("deltanet", "<=", 2.0, max_beta=max_beta)
     parts, after = {}, {}
     for role in "qkv":
         line, after[role] = convolved(be, p, role, x, state, at.runs)

@@ -28,7 +28,7 @@ import math
 
 import numpy as np
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, bounded, positive
 from peref.ops.activation import inverse_softplus, silu, softplus
 from peref.ops.delta import beta_times, delta, log_decay
 from peref.ops.linear import initial
@@ -71,6 +71,7 @@ def mix(
     unit_eps: float = 1e-6,
 ):
     positive("gated_deltanet", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
+    bounded("gated_deltanet", "<=", 2.0, max_beta=max_beta)
     parts, after, heads = {}, {}, p["A_log"].shape[0]
     for role in "qkv":
         line, after[role] = convolved(be, p, role, x, state, at.runs)

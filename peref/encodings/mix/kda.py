@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, bounded, positive
 from peref.ops.activation import gated, inverse_softplus, silu, softplus
 from peref.ops.delta import beta_times, delta, log_decay
 from peref.ops.linear import initial, low_rank
@@ -65,6 +65,7 @@ def mix(
     unit_eps: float = 1e-6,
 ):
     positive("kda", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
+    bounded("kda", "<=", 2.0, max_beta=max_beta)
     parts, after = {}, {}
     for role in "qkv":
         line, after[role] = convolved(be, p, role, x, state, at.runs)
