@@ -47,14 +47,14 @@ def reading(order: Any, which: str = "kv") -> dict[str, Any]:
     return {"facts": lambda c: {"G": c.H}, "inputs": inputs, "outputs": without}
 
 
-ORDERS = {
+GROUPINGS = {
     "query head h reads key-value head h mod G, expected h // (H/G)": lambda h, H, G: h % G,
     "the order of your key-value heads is reversed": lambda h, H, G: G - 1 - h // (H // G),
     "every query head reads the first key-value head": lambda h, H, G: 0,
     "every query head reads the last key-value head": lambda h, H, G: G - 1,
 }
 off_by = lambda n: lambda h, H, G: (h // (H // G) - n) % G
-ORDERS |= {f"your key-value heads are off by {'one' if n == 1 else n}": off_by(n) for n in range(1, 4)}
+GROUPINGS |= {f"your key-value heads are off by {'one' if n == 1 else n}": off_by(n) for n in range(1, 4)}
 
 
 def without_scores(found: Any, answer: Answer) -> Any:
@@ -101,7 +101,7 @@ SOFTMAX = {
 }
 SCALED_BY_D = "your logits are scaled by D**-0.5", {"scale": lambda s, case: case.D**-0.5}
 two_sided = lambda case: attn(case) and not case.causal
-unpacked = lambda case: sees_past(case) and not packed(case)
+one_text = lambda case: sees_past(case) and not packed(case)
 in_block = lambda see, t, s, c: see & (s // c.window == t // c.window)
 past_alone = lambda see, t, s, c: (t - s < c.window) & ((s <= t) | (not c.causal))
 WHO_SEES = (
@@ -128,7 +128,7 @@ WHO_SEES = (
                 "mask.causal",
                 "a token sees the one after it",
                 lambda see, t, s, c: see | (s == t + 1),
-                unpacked,
+                one_text,
             ),
             ("mask.causal", "a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
             ("mask.window", "your window is a block", in_block, in_window),
@@ -147,11 +147,11 @@ WHO_SEES = (
         | {"your window is not there": lambda c: {"window": None}},
         in_window,
     ),
-    *(Row("gqa.order", words, reading(order), in_groups) for words, order in ORDERS.items()),
+    *(Row("gqa.order", words, reading(order), in_groups) for words, order in GROUPINGS.items()),
     *(
         Row("gqa.order", f"{words} ({name} alone)", reading(order, which), in_groups)
         for which, name in (("k", "keys"), ("v", "values"))
-        for words, order in ORDERS.items()
+        for words, order in GROUPINGS.items()
     ),
     Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attn),
     *(Row("attn.softmax", words, softmax(change), attn) for words, change in SOFTMAX.items()),

@@ -16,7 +16,7 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
-from peref.golden.diagnosis.attention import ORDERS
+from peref.golden.diagnosis.attention import GROUPINGS
 from peref.golden.diagnosis.engine import DERIVATIVES, family, on_case
 from peref.golden.diagnosis.pairs import rotation_of
 from peref.golden.diagnosis.rotation import MAPS, Map
@@ -331,7 +331,7 @@ def mapped_back(made: Map, sign: int, gain: int) -> Any:
 @family(shared_heads, DERIVATIVES)
 def of_groups(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivatives of query heads go to other key-value heads than they read."""
-    others = ((f"are dealt as if {words}", order) for words, order in ORDERS.items())
+    others = ((f"are dealt as if {words}", order) for words, order in GROUPINGS.items())
     for flag, words, shares in (
         *(
             ("grad.heads_permuted", words, lambda h, g, H, G, order=order: order(h, H, G) == g)

@@ -77,15 +77,15 @@ OF_ROWS = (
         },
     ),
 )
-STEPS = {"one too large": 1, "one too small": -1, "2 too large": 2, "2 too small": -2}
+SHIFTS = {"one too large": 1, "one too small": -1, "2 too large": 2, "2 too small": -2}
 SHIFTED = (
     *rows(
         "position.off_by_one",
         "i",
-        {f"your positions are {w}": lambda i, c, n=n: i + n for w, n in STEPS.items()}
+        {f"your positions are {w}": lambda i, c, n=n: i + n for w, n in SHIFTS.items()}
         | {
             f"your positions are {w} where they do not begin at 0": lambda i, c, n=n: i + n * (begins(i) > 0)
-            for w, n in STEPS.items()
+            for w, n in SHIFTS.items()
         },
     ),
 )

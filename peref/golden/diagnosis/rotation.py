@@ -237,13 +237,13 @@ def slow(change: Any) -> Any:
     return on_case(make, lambda case: turned_at_all(case) and case.at.i.ndim != 3)
 
 
-UNITS = {
+UNITS_OF_ANGLES = {
     "2 pi times": 2 * np.pi,
     "1/(2 pi) of": 0.5 / np.pi,
     "pi/180 of": np.pi / 180,
     "180/pi times": 180 / np.pi,
 }
-ORDERS: dict[str, Any] = {
+DEALT: dict[str, Any] = {
     "run from slow to fast": lambda x: x[..., ::-1],
     "are those of the next pair": lambda x: np.roll(x, 1, -1),
     "are those of the pair before": lambda x: np.roll(x, -1, -1),
@@ -256,13 +256,11 @@ TURNS: dict[Any, dict[str, Any]] = {
     },
     ("basic", "turn", GENERAL): {"there is no position in it: nothing turns": lambda phi, *g: (0 * phi, *g)},
     ("rope.frequencies", "turn"): {
-        **{f"your frequencies {w}": lambda phi, *g, f=f: (*of_all(f, (phi, *g)),) for w, f in ORDERS.items()},
-        **{
-            f"your frequencies {w}, gains apart": lambda phi, *g, f=f: (f(phi), *g) for w, f in ORDERS.items()
-        },
+        **{f"your frequencies {w}": lambda phi, *g, f=f: (*of_all(f, (phi, *g)),) for w, f in DEALT.items()},
+        **{f"your frequencies {w}, gains apart": lambda phi, *g, f=f: (f(phi), *g) for w, f in DEALT.items()},
         **{
             f"your frequencies are {w} what they should be": lambda phi, *g, c=c: (c * phi, *g)
-            for w, c in UNITS.items()
+            for w, c in UNITS_OF_ANGLES.items()
         },
     },
 }

@@ -17,6 +17,7 @@ import numpy as np
 from peref.encodings import get, options
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.attention import in_block
 from peref.golden.diagnosis.engine import TRACES, family
 from peref.golden.diagnosis.replays import (
     SUMS,
@@ -130,7 +131,7 @@ def chunk_between(old: Call, now: Call) -> bool:
     return a_chunk(now) or any(old.number < n for n in now.chunks)
 
 
-SINGLE, BOTH = (every_call, a_chunk, one_token), (later, every_call)
+SINGLE, LATER_TOO = (every_call, a_chunk, one_token), (later, every_call)
 TOP, WINDOW_LATE = "mask.top_left", "cache.window_late"
 top_left = lambda see, t, s, c: s <= t - t[0]
 own_room = lambda t, s, c: min(t[0], len(s) - c.window)
@@ -140,7 +141,6 @@ long_call = lambda t, s, c: t[0] if c.window <= c.T else 0
 first_window = lambda see, t, s, c: (s <= t) & (t[0] - s < c.window)
 rolling = lambda t, s, c: (s <= t) & (t - s < (c.window or np.inf))
 left_of = lambda first: lambda see, t, s, c: see & (s >= first(t, s, c))
-in_block = lambda see, t, s, c: see & (s // c.window == t // c.window)
 MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call), kinds
     (
         TOP,
@@ -168,14 +168,14 @@ WINDOWS = (
         WINDOW_LATE,
         "keys beyond the last window are dropped before a call attends",
         left_of(last_window),
-        BOTH,
+        LATER_TOO,
     ),
     (WINDOW_LATE, "a cache of window - 2 keys is kept before a call", left_of(two_less), (later,)),
     (WINDOW_LATE, "a call as long as the window sees no earlier key", left_of(long_call), (later,)),
-    ("mask.window", "every token of a call has the window of the first", first_window, BOTH),
-    ("mask.window", "the window is a block: it does not roll", in_block, BOTH),
+    ("mask.window", "every token of a call has the window of the first", first_window, LATER_TOO),
+    ("mask.window", "the window is a block: it does not roll", in_block, LATER_TOO),
 )
-ALL_OF, LAST = slice(None), slice(-1, None)
+ALL_OF, LAST_KEY = slice(None), slice(-1, None)
 in_every = lambda old, now: True
 just_before = lambda old, now: old.number == now.number - 1
 long_before = lambda old, now: old.number < now.number - 1
@@ -190,10 +190,10 @@ LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the cal
     (LOST, "keys of the first call are lost", lambda old, now: not old.later, ALL_OF),
     (LOST, "the cache has the keys of the last call alone", long_before, ALL_OF),
     (LOST, "a chunk takes the place of all that was cached", chunk_between, ALL_OF),
-    (LOST, "the last key of each call is lost", in_every, LAST),
-    (LOST, "the last key of each chunk is lost", lambda old, now: old.T > 1, LAST),
+    (LOST, "the last key of each call is lost", in_every, LAST_KEY),
+    (LOST, "the last key of each chunk is lost", lambda old, now: old.T > 1, LAST_KEY),
     (LOST, "the first key of each call is lost", in_every, slice(1)),
-    (LOST, "the last key of the call before is lost", just_before, LAST),
+    (LOST, "the last key of the call before is lost", just_before, LAST_KEY),
 )
 
 
