@@ -219,5 +219,5 @@ def test_what_cannot_be_compared_is_said_before_anything_is_trained(compare, wor
 
 def test_without_what_draws_nothing_is_trained(compare, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install" in compare("--pe", "rope")
+    assert "need matplotlib" in compare("--pe", "rope")
     assert not Path("runs").exists()

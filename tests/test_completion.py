@@ -39,7 +39,7 @@ LINES = {
     "peref train --pe AL": ["alibi"],
     "peref train --pe|=|RoP": ["rope"],
     "peref train --pe rope,ret": ["rope,retnet"],
-    "peref show mam": ["mamba"],
+    "peref show mam": ["mamba", "mamba2"],
     "peref list --pe ro": ["rope"],
     "peref laws RO": ["rope"],
     "peref laws rope --set b": ["base="],

@@ -526,29 +526,38 @@ def test_the_loss_of_nothing_is_zero():
 
 @pytest.mark.parametrize("name", names())
 def test_float32_is_nearly_float64(name):
-    """Logits in float32 are as far from those of float64 as one rounding of each weight puts them, four
-    times at most: the weights are rounded once as they come in and what is made of them a dozen times on
-    its way to the logits, and 16 independent roundings are 4 times one. What one rounding does is measured
-    in float64 and depends on the formula: a norm over a head whose entries nearly cancel makes much of
-    little. Gradients are near; all stay float32.
+    """Logits and gradients in float32 are as far from those of float64 as one rounding of each weight puts
+    them, four times at most: the weights are rounded once as they come in and what is made of them a dozen
+    times on its way, and 16 independent roundings are 4 times one. What one rounding does is measured in
+    float64 and depends on the formula: a norm over a head whose entries nearly cancel makes much of little.
+    All stay float32.
     """
     cfg, (tokens, targets) = of(name), text()
     p = weights(cfg, dtype=np.float32)
     wide = {key: a.astype(np.float64) for key, a in p.items()}
-    y, exact = model.logits(cfg, p, tokens), model.logits(cfg, wide, tokens)
-    assert (y.dtype, exact.dtype) == (np.float32, np.float64)
+
+    def found(q):
+        """Logits and gradients."""
+        return {"logits": model.logits(cfg, q, tokens)} | on_tape(
+            lambda q: model.loss(cfg, q, tokens, targets)[0], q
+        )[1]
+
+    def error(a, b):
+        """The largest of the arrays, each beside its own largest number."""
+        return max(np.abs(a[key] - b[key]).max() / np.abs(b[key]).max() for key in b if b[key].any())
+
     signs = np.random.default_rng(0)
+    got, exact = found(p), found(wide)
     rounded = [
-        {key: a * (1 + 2.0**-24 * signs.choice([-1, 1], a.shape)) for key, a in wide.items()}
+        found({key: a * (1 + 2.0**-24 * signs.choice([-1, 1], a.shape)) for key, a in wide.items()})
         for _ in range(3)
     ]
-    moved = max(np.abs(model.logits(cfg, q, tokens) - exact).max() for q in rounded) / np.abs(exact).max()
-    same(y.astype(np.float64), exact, 4 * moved)
-    assert moved < 1e-5
-    _, got = on_tape(lambda q: model.loss(cfg, q, tokens, targets)[0], p)
-    _, wanted = on_tape(lambda q: model.loss(cfg, q, tokens, targets)[0], wide)
-    assert all(g.dtype == np.float32 for g in got.values())
-    same({key: g.astype(np.float64) for key, g in got.items()}, wanted, 2e-5)
+    for kind, most in (({"logits"}, 1e-5), (exact.keys() - {"logits"}, 1e-4)):
+        want = {key: exact[key] for key in kind}
+        moved = max(error(q, want) for q in rounded)
+        assert moved < most
+        assert all(got[key].dtype == np.float32 for key in kind)
+        same({key: got[key].astype(np.float64) for key in kind}, want, 4 * moved)
 
 
 # ---------------------------------------------------------------- n

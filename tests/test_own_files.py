@@ -18,6 +18,7 @@ MAY = {  # file or folder -> why encodings are named there
     "peref/config.py": "the encoding of a model where nothing is said",
     "peref/huggingface/": "what public configurations and classes call them",
     "peref/porting/families.py": "the same",
+    "peref/lab/comparison.py": "whose weights the scalings read",
     "tests/recipes/dape.py": "what it may stand beside",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/recipes/settings.py": "encodings beside one another, and layers that differ",

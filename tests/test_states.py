@@ -99,8 +99,9 @@ def test_the_twins_take_it_or_refuse_it(name):
             assert (g is None) == (w is None)
             if g is not None:
                 same(np.float64(g), w, 1e-4, f"{key}: gradient {n}")
-        with pytest.raises(Misuse, match="take no gradient of the last state"):
-            cuda.BACKEND.recurrences[key].backward(None, dy, dlast)
+        if key in cuda.BACKEND.recurrences:
+            with pytest.raises(Misuse, match="take no gradient of the last state"):
+                cuda.BACKEND.recurrences[key].backward(None, dy, dlast)
 
 
 def wide(key):

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from peref import data, store
+from peref import data, share, store
 from peref import train as loop
 from peref.backends import Backend
 from peref.cli import options, text
@@ -78,7 +78,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     write a table, report.html, pictures and CSV. Stopped and called again, it goes on.
     """
     if find_spec("matplotlib") is None:
-        raise Misuse("the report has pictures; install what draws them: pip install -e '.[plot]'")
+        raise Misuse(f"the report has pictures, which need matplotlib: {share.install('[plot]')}")
     folder = Path(given.output or "comparison")
     if given.again is not None:
         found = read(Path(given.again))

@@ -17,7 +17,7 @@ from peref.tape import Op
 
 ALL, RULE = with_names("delta"), with_names("delta", "beta_times")
 DECAYING = with_names("delta", "log_decay")
-WITH_G = tuple(name for name in ALL if name != "deltanet")
+WITH_G = tuple(sorted({*DECAYING, *with_names("delta", "log_sigmoid")}))
 UNIT, SCALED = with_names("delta", "unit"), with_names("delta", "scaled")
 NORMED, CONVOLVED = with_names("delta", "rms_norm"), with_names("delta", "convolved")
 GROUPED = with_names("delta", "repeat_heads")

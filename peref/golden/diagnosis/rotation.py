@@ -138,7 +138,8 @@ def summed(m: tuple[float, ...]) -> str:
     return ", ".join(" ".join(filter(None, some)).removeprefix("+ ") for some in (terms[:2], terms[2:]))
 
 
-SIGNS: list[Any] = [m for m in product((1, -1), repeat=4) if m != Map.matrix]
+OF_OUTPUT = tuple(-x for x in Map.matrix)  # which is any output's sign, and no rotation's
+SIGNS: list[Any] = [m for m in product((1, -1), repeat=4) if m not in (Map.matrix, OF_OUTPUT)]
 SIGNS += [(1, 0, 1, 1), (1, -1, 0, 1), (1, 0, 0, 1), (0, -1, 1, 0)]
 MAPS = (  # flag, words, map: of a pair (a, b) with cosine c and sine s
     ("rope.layout.half", "you pair the first channel with the last", Map("outer")),
