@@ -39,7 +39,7 @@ RECIPES = [
     *together("forgetting", {}, flag="basic"),
 ]
 
-WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128", "48-tokens")]
+WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128")]
 
 TRAPS = {
     "forgetting.range": trap(

@@ -147,6 +147,12 @@ WHO_SEES = (
         | {"your window is not there": lambda c: {"window": None}},
         in_window,
     ),
+    Row(
+        "sinks.ignored",
+        "your heads have no sinks",
+        {"inputs": lambda a, c: {"param.sinks": a["param.sinks"] - np.inf}},
+        lambda c: attn(c) and c.options.get("sinks"),
+    ),
     *(Row("gqa.order", words, reading(order), in_groups) for words, order in GROUPINGS.items()),
     *(
         Row("gqa.order", f"{words} ({name} alone)", reading(order, which), in_groups)
