@@ -239,7 +239,7 @@ def test_attention_with_scores_is_the_loop(name):
     for b in range(B):
         parts = [a[b].tolist() for a in (q, k, v, x)]
         term = of(lists(p), parts[0], parts[1], parts[3], list(range(T)))
-        same(got[b], np.array(attention_loop.attend(*parts[:3], D**-0.5, term)), 1e-13)
+        same(got[b], np.array(attention_loop.attend(*parts[:3], get(name).scale(D), term)), 1e-13)
 
 
 @pytest.mark.parametrize("name", filling("attend"))

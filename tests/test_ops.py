@@ -304,7 +304,7 @@ CASES = {
     ],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
     "ops.shape.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
-    "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3})],
+    "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3}), ([random(5, 12)], {"heads": 3})],
     "ops.shape.swap": [([random(2, 5, 3)], {"axes": (0, 2)})],
     "ops.shift.lerp": [
         ([random(2, 5, 3), random(2, 5, 3, seed=1), random(*shape)], {}) for shape in ((3,), (2, 5, 3))

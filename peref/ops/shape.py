@@ -39,14 +39,14 @@ add_position = Op(add_position_forward, add_position_backward)
 
 
 def split_heads_forward(x, *, heads):
-    """x [B,T,heads D] -> [B,heads,T,D]."""
-    B, T, width = x.shape
-    return x.reshape(B, T, heads, width // heads).swapaxes(1, 2), None  # [B,heads,T,D]
+    """x [...,T,heads D] -> [...,heads,T,D]."""
+    *B, T, width = x.shape
+    return x.reshape(*B, T, heads, width // heads).swapaxes(-3, -2), None  # [...,heads,T,D]
 
 
 def split_heads_backward(saved, dy):
-    B, H, T, D = dy.shape
-    return (dy.swapaxes(1, 2).reshape(B, T, H * D),)
+    *B, H, T, D = dy.shape
+    return (dy.swapaxes(-3, -2).reshape(*B, T, H * D),)
 
 
 split_heads = Op(split_heads_forward, split_heads_backward)

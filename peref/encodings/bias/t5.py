@@ -16,9 +16,8 @@ divided  "not"; "qk": q k is divided by sqrt(D), the bias is not (torchscale, MP
          and multiplies the bias by sqrt(D): its table times that is ours.
 
 Not here: the logarithm of the published code in float32, which rounds as its library does (in the usual
-settings no edge moves); other families of log buckets. DeBERTa's, the best
-known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors
-that meet the content.
+settings no edge moves); other families of log buckets. DeBERTa's are in deberta: they are rounded up, have
+other borders and signed rows, and their rows are vectors that meet the content.
 """
 
 from bisect import bisect_left
