@@ -47,8 +47,15 @@ class Combination(Subject):
         return self.config().encoding(0)
 
 
+def scale_of(name):
+    """What one alone multiplies q k with, None where that is as usual."""
+    cfg = config(name, layers=1)
+    found = cfg.encoding(0).scale(cfg.D)
+    return None if found == cfg.D**-0.5 else found
+
+
 def refusal(name):
-    """Why these cannot stand together, None where they can: from their hooks alone."""
+    """Why these cannot stand together, None where they can: from their hooks and scales."""
     filled = [get(one).hook for one in name.split("+")]
     if len(set(filled)) < len(filled):
         return "both fill"
@@ -58,6 +65,8 @@ def refusal(name):
         return "stands in place of attention"
     if "pyramid" in name and {"bias", "score"} & set(filled):
         return "has no logits that others could add to"
+    if len({scale_of(one) for one in name.split("+")} - {None}) > 1:
+        return "multiply q k with different numbers"
     return None
 
 
