@@ -40,7 +40,8 @@ def compare(folder, capsys):
 
     def call(*words, signals=None):
         capsys.readouterr()
-        code = run_cli(["compare", "--json", *map(str, [*SMALL, *words])], signals or Signals())
+        given = words if words[0] == "--again" else [*SMALL, *words]
+        code = run_cli(["compare", "--json", *map(str, given)], signals or Signals())
         said = json.loads(capsys.readouterr().out)
         assert (code == 0) == ("error" not in said), said
         return said if code == 0 else said["error"]["message"]
@@ -209,6 +210,7 @@ def test_what_decoding_keeps(name, token, state):
         (["--pe", "rope,rope"], "names rope twice"),
         (["--pe", "learned"], "learned ends at length 8"),
         (["--again", "text.txt"], "expected a comparison.json"),
+        (["--again", "text.txt", "--pe", "rope", "--seeds", 2], "leave out --pe, --seeds"),
         (["--pe", "ropes"], "rope"),
     ],
 )

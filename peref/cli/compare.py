@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from peref import data, share, store
 from peref import train as loop
@@ -32,6 +33,7 @@ from peref.recipe import Recipe
 from peref.schema import misfit
 
 BRIEF, LONGER = 250, 8
+OF_REPORT = ("again", "output", "as_json")
 COMPARED = "none,sinusoidal,rope,alibi,t5"
 OF_DOCUMENT = {"lengths": "array", "L": "integer", "seeds": "array", "entries": "array"}
 DOCUMENT = {
@@ -81,6 +83,10 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         raise Misuse(f"the report has pictures, which need matplotlib: {share.install('[plot]')}")
     folder = Path(given.output or "comparison")
     if given.again is not None:
+        given_here = lambda name: ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        others = [p for p in ctx.command.params if p.name and p.name not in OF_REPORT]
+        if idle := [p.opts[0] for p in others if given_here(p.name)]:
+            raise Misuse(f"--again makes a report from its document alone; leave out {', '.join(idle)}")
         found = read(Path(given.again))
     else:
         plan = plan_of(given)
