@@ -138,6 +138,8 @@ def test_another_recipe_text_or_code_is_measured_anew(compare, monkeypatch):
     stale["environment"]["code"], stale["cells"]["32"] = "another", [0.0]
     file.write_text(json.dumps(stale))
     assert compare("--pe", "rope")["entries"] == first["entries"]
+    file.write_text("{")
+    assert compare("--pe", "rope")["entries"] == first["entries"]
     Path("text.txt").write_text(Path("text.txt").read_text()[::-1])
     assert compare("--pe", "rope")["entries"][0]["run"] != first["entries"][0]["run"]
 

@@ -6,6 +6,7 @@ same places. Not here: how sure a difference is (paired.py), tables and pages (c
 asked and how far it is (cli/compare.py).
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -172,9 +173,11 @@ def measured(run: Run, plan: Plan, entry: Contender, be: Backend) -> dict[str, A
     path = file_of(run, plan, entry)
     if not run.finished or not store.is_file(path):
         return None
-    result = json.loads(store.read_own(path))
-    same = result["environment"] == environment(be) and result["corpus"] == plan.corpus.sha256
-    return result if same else None
+    with contextlib.suppress(*store.UNREADABLE):  # a damaged one is measured anew
+        result = json.loads(store.read_own(path))
+        if result["environment"] == environment(be) and result["corpus"] == plan.corpus.sha256:
+            return result
+    return None
 
 
 def measure(
