@@ -159,6 +159,13 @@ def test_the_report_is_one_file_made_from_its_document(compare):
     assert again["entries"] == found["entries"]
 
 
+def test_a_document_without_losses_is_none(compare):
+    found = document({"a": np.ones(16)})
+    del found["entries"][0]["cells"]["4"]
+    Path("x.json").write_text(json.dumps(found))
+    assert "no table can be made of it" in compare("--again", "x.json")
+
+
 def test_names_that_are_html_are_text():
     found = document({"<b>": np.ones(16), "a": np.ones(16)})
     assert "<b>" not in report.report_page(found, [b""]).partition("<table>")[2]

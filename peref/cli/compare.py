@@ -207,6 +207,11 @@ def read(path: Path) -> dict[str, Any]:
         raise Misuse(f"{path}: cannot be read as JSON ({error}); expected a comparison.json") from error
     if said := misfit(found, DOCUMENT):
         raise Misuse(f"{path}: not a comparison.json: {said}")
+    try:
+        list(report.rows_of_table(found))
+    except (IndexError, *store.UNREADABLE) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise Misuse(f"{path}: not a comparison.json: no table can be made of it ({what})") from error
     return found
 
 
