@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from check import same
 from making import catalogue, confirmed, make, witness
-from recipes.wholes import in_full_set
+from recipes import wholes
 
 from peref.encodings import names
 from peref.errors import Misuse
@@ -240,7 +240,7 @@ def test_the_committed_files_are_within_the_limits_of_the_maker():
     assert sizes.keys() == {GOLDEN / "core", GOLDEN}
     assert sizes[GOLDEN / "core"] <= make.OF_CORE
     assert sizes[GOLDEN] <= make.OF_ALL
-    assert {p.name for p in (GOLDEN / "full").iterdir()} == set(in_full_set())
+    assert {p.name for p in (GOLDEN / "full").iterdir()} == set(wholes.in_full_set())
 
 
 @pytest.mark.parametrize(
@@ -279,20 +279,34 @@ def test_what_would_be_too_large_is_refused_before_it_is_computed(
     assert not (tmp_path / "g").exists()
 
 
-def test_what_shapes_say_is_too_large_is_refused_before_anything_is_computed(recipes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("rope.attn/default", r"rope\.attn/default \(384,006,144,000,000 bytes\), or move it"),
+        ("rope.trace/chunks", r"rope\.trace/chunks \([\d,]{10,} bytes\), or move it"),
+        ("rope.block/llama", r"golden/ would have [\d,]{10,} bytes.*; shrink .* rope\.block/llama"),
+        ("rope.model/llama", r"golden/ would have [\d,]{10,} bytes.*; shrink .* rope\.model/llama"),
+        ("rope.step/llama", r"golden/ would have [\d,]{10,} bytes.*; shrink .* rope\.step/llama"),
+    ],
+)
+def test_what_shapes_say_is_too_large_is_refused_before_anything_is_computed(
+    recipes, tmp_path, monkeypatch, id, words
+):
     """A case of a million tokens: no table, no pass, no random number."""
-    case = next(case for case in catalogue.catalogue() if case.id == "rope.attn/default")
-    recipes(replace(case, T=10**6))
+    core = [*catalogue.catalogue(), *wholes.traces()]
+    large = [replace(case, T=10**6) for case in [*core, *wholes.of_full_set()] if case.id == id]
+    in_core = any(case.id == id for case in core)
+    recipes(*(large if in_core else []), full=[] if in_core else large)
     for name in ("inputs", "expected"):
         monkeypatch.setattr(make, name, lambda *given: pytest.fail("computed"))
-    with pytest.raises(make.TooLarge, match=r"rope\.attn/default \(384,006,144,000,000 bytes\), or move it"):
+    with pytest.raises(make.TooLarge, match=words):
         make.make(tmp_path, ["rope"])
 
 
 def test_what_shapes_say_is_near_what_is_written():
     """Never more, and most of it."""
-    entries, said, there = Book(GOLDEN).entries, 0, 0
-    for case in catalogue.operations():
+    entries, said, there = open_book(GOLDEN).entries, 0, 0
+    for case in [*catalogue.core(), *catalogue.full()]:
         entry = entries[case.id]
         both = (entry.vectors.inputs, entry.vectors.expected)
         size = sum(x.bits.nbytes for some in both for n, x in some.items() if n.startswith(f"{case.id}:"))

@@ -35,6 +35,7 @@ from peref.golden.spec.cases import OPERATIONS, Case
 from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, of_encoding
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import ModelCase
 from peref.parameters import Arrays
 
 # bytes at most: the core of one encoding, the whole core, golden/ with everything
@@ -141,8 +142,8 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
 
 def part(place: Path, cases: list[Case], say: Callable[[str], None], flags: Set[str] = frozenset()) -> Part:
     """The plan for one folder. Raises TooLarge, before anything is computed, where its shapes say so."""
-    if place.parent.name == CORE:
-        too_much(place.name, sum(map(least, cases)), largest(cases, least))
+    check = too_much if place.parent.name == CORE else too_much_in_all
+    check(place.name, sum(map(least, cases)), largest(cases, least))
     sets = place.parent.parent
     # a case that moves keeps its bytes
     old = standing(sets / CORE / place.name) | standing(sets / FULL / place.name)
@@ -228,13 +229,18 @@ OUTPUTS = {  # that a case gives in any event: (hook, level) -> their names; "" 
     ("attend", "attn"): ("out",),
     ("", "attn"): ("scores", "probabilities", "out"),
     ("", "cross"): ("scores", "probabilities", "out"),
+    ("", "trace"): ("out",),
+    ("embed", "trace"): ("y",),
+    ("mix", "trace"): ("y",),
 }
 
 
 def least(case: Case) -> int:
-    """Bytes that the tensors of a table, an operation or attention have at least, by the letters of their
-    axes: outputs with their budgets, q, k, v and x, their gradients and cotangents.
+    """Bytes that the tensors of a case have at least, by the letters of their axes: outputs with their
+    budgets, q, k, v and x, their gradients and cotangents.
     """
+    if isinstance(case, ModelCase) and case.level != "trace":
+        return least_of_model(case)
     outputs = OUTPUTS.get((case.hook, case.level)) or OUTPUTS.get(("", case.level), ())
     letters = {"S": case.S or case.T, "P": (case.config.R or 0) // 2}
     if "bias" in outputs and case.level == "table":
@@ -244,6 +250,19 @@ def least(case: Case) -> int:
     given = count(needs(case)) if outputs else 0
     judged = count(set(outputs) & set(DIFFERENTIATED.get(case.level, ()))) if given else 0
     return 8 * (given + judged) + 16 * (count(outputs) * max(1, len(case.variants)) + given * bool(judged))
+
+
+def least_of_model(case: ModelCase) -> int:
+    """The same of a layer or of a model: linear maps and embedding, tokens, x and logits; gradients too."""
+    cfg, tokens = case.config, case.B * case.T
+    attention = 0 if case.hook == "mix" else 2 * cfg.C * cfg.D * (cfg.H + cfg.G)
+    layer = attention + (0 if cfg.activation == "none" else 2 * cfg.C * cfg.F)
+    if case.level == "block":
+        return 8 * (2 * layer + 4 * tokens * cfg.C)
+    weights, logits = cfg.layers * layer + cfg.V * cfg.C, tokens * cfg.V
+    if case.level == "step":
+        return 16 * (weights + case.recipe["steps"] * tokens)
+    return 8 * (weights + tokens + logits if case.calls else 2 * (weights + tokens) + logits)
 
 
 def largest(cases: list[Case], size: Callable[[Case], int]) -> tuple[str, int]:
@@ -257,6 +276,14 @@ def too_much(name: str, mine: int, most: tuple[str, int]) -> None:
         raise TooLarge(
             f"{name}: {mine:,} bytes of core, and one encoding may have {OF_ONE:,}; {shrink(most)}"
             f"{move(name)}"
+        )
+
+
+def too_much_in_all(name: str, whole: int, most: tuple[str, int]) -> None:
+    """Raises TooLarge where golden/ would have more bytes than there may be."""
+    if whole > OF_ALL:
+        raise TooLarge(
+            f"{name}: golden/ would have {whole:,} bytes, and there may be {OF_ALL:,}; {shrink(most)}"
         )
 
 
@@ -301,10 +328,7 @@ def within(folder: Path, parts: list[Part], found: list[dict[str, bytes]]) -> No
                     f"{name}: the core would have {core:,} bytes, and there may be {OF_CORE:,}; "
                     f"{shrink(most)}{move(name)}"
                 )
-        if whole > OF_ALL:
-            raise TooLarge(
-                f"{name}: golden/ would have {whole:,} bytes, and there may be {OF_ALL:,}; {shrink(most)}"
-            )
+        too_much_in_all(name, whole, most)
 
 
 # ---------------------------------------------------------------- near misses
