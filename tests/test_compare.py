@@ -77,6 +77,15 @@ def test_quantiles_of_student(free, t):
     same_numbers(student(free), t, 0.004)
 
 
+def test_a_model_whose_layers_take_turns_is_one_row(compare):
+    found = compare("--pe", "none", "--layers", 2, "--cycle", "alibi,rope", "--cycle", "rope,alibi")
+    assert [entry["label"] for entry in found["entries"]] == ["none", "alibi,rope", "rope,alibi"]
+    cycles = [[pe for pe, _ in open_run(Path(e["run"])).record["config"]["pe"]] for e in found["entries"]]
+    assert cycles == [["none"], ["alibi", "rope"], ["rope", "alibi"]]
+    rows = list(csv.reader(Path("comparison/comparison.csv").read_text().splitlines()))
+    assert {row[0] for row in rows[1:]} == {"none", "alibi,rope", "rope,alibi"}
+
+
 def test_losses_are_those_of_eval(compare):
     """By cells of half the length trained for, at every doubling; also of a second seed."""
     found = compare("--pe", "rope,retnet", "--seeds", 2)
@@ -216,7 +225,9 @@ def test_what_decoding_keeps(name, token, state):
         (["--pe", "alibi", "--scale", "pi"], "add it to --pe"),
         (["--pe", "rope", "--scale", "alibi"], "no factor"),
         (["--finetune", 3], "say which with --scale"),
-        (["--pe", "rope,rope"], "names rope twice"),
+        (["--pe", "rope,rope"], "rope is named twice"),
+        (["--pe", "rope", "--cycle", "rope"], "rope is named twice"),
+        (["--cycle", "rope,alibbi"], "alibbi"),
         (["--pe", "learned"], "learned ends at length 8"),
         (["--again", "text.txt"], "expected a comparison.json"),
         (["--again", "text.txt", "--pe", "rope", "--seeds", 2], "leave out --pe, --seeds"),

@@ -47,6 +47,13 @@ DOCUMENT = {
 @options.encoding_option(
     f"The encodings to compare, with commas between them.  [default: {COMPARED}]", metavar="NAME[,NAME...]"
 )
+@options.encoding_option(
+    "Also a model whose layers take turns, as with train --pe; may be said several times.",
+    dest="cycles",
+    metavar="NAME,NAME[,NAME...]",
+    option="--cycle",
+    multiple=True,
+)
 @of_model("--len", "L", "The length to train for.")
 @options.size_option("--to", "longest", f"The longest length to evaluate.  [default: {LONGER} times --len]")
 @options.size_option("--seeds", "Models of each encoding, from other first weights.  [default: 1]")
@@ -99,9 +106,9 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
 
 def plan_of(given: SimpleNamespace) -> Plan:
     """What the options ask for. Raises Misuse for what cannot be compared."""
-    named = tuple((given.pe or COMPARED).split(","))
+    named = (*(given.pe or COMPARED).split(","), *given.cycles)
     if twice := {name for name in named if named.count(name) > 1}:
-        raise Misuse(f"--pe names {', '.join(sorted(twice))} twice; a comparison has each once")
+        raise Misuse(f"{', '.join(sorted(twice))} is named twice; a comparison has each once")
     said = picked("recipe", vars(given))
     fields = picked("model", vars(given))
     spec = data.DEFAULT if given.data is None else given.data
