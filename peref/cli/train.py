@@ -1,5 +1,6 @@
 """train: from a text to a run folder, with a bar on the way."""
 
+import contextlib
 import resource
 import shutil
 import signal
@@ -165,7 +166,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     out = sys.stderr if given.as_json else sys.stdout
     say = lambda name, what: aside(text.labelled(name, what), out)
     # the loop looks at every loss and gradient itself, and names the one that is not finite
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), never_empty(Path(RUNS if given.runs is None else given.runs)):
         work = begin(given, say) if given.resume is None else go_on(ctx, given, say)
         try:
             with signals.gently():
@@ -181,6 +182,18 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     figures = {**done, "peak_rss": peak, "seconds": time.perf_counter() - began}
     text.emit(given.as_json, figures, figure_lines(figures, next_command(work, given)))
+
+
+@contextlib.contextmanager
+def never_empty(folder: Path) -> Iterator[None]:
+    """A folder that is made inside is gone afterwards if nothing is in it."""
+    new = not folder.exists()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if new:
+                folder.rmdir()
 
 
 def figure_lines(figures: dict[str, Any], then: str) -> Iterator[str]:
