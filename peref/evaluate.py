@@ -298,6 +298,7 @@ def stored(
         "bytes": len(text) - 1,
         "step": step,
         "pe": cfg.to_json()["pe"],
+        "causal": cfg.causal,
         "rows": [{k: v for k, v in r.items() if k != "by_position"} for r in ratios],
         "by_position": by_position,
         "trained_on": corpus_sha256 if trained_on is None else trained_on,

@@ -6,7 +6,8 @@ import math
 import os
 import re
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,9 @@ import numpy as np
 
 from peref import store
 from peref.cli import completion, options, text
-from peref.cli.found import TrainedPair, backend_of, find_pair, find_trained, reach, run_text
+from peref.cli.found import Trained, TrainedPair, backend_of, find_pair, find_trained, reach, run_text
 from peref.cli.progress import Progress
+from peref.cli.side_by_side import lines_of, side_by_side
 from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
@@ -39,10 +41,11 @@ from peref.runs import Run
 from peref.settings import OF_ROTATIONS
 
 BYTES, SAMPLES = 131072, 400
+Say = Callable[[str, str], None]
 
 
 @click.command("eval", cls=options.Command)
-@click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
+@click.argument("named", nargs=-1, metavar="[RUN]...", shell_complete=completion.runs)
 @click.option(
     "--len",
     "longest",
@@ -65,74 +68,112 @@ BYTES, SAMPLES = 131072, 400
 @options.together
 def command(given: SimpleNamespace) -> None:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a
-    stated protocol; of a task, how many answers are exactly right.
+    stated protocol; of a task, how many answers are exactly right. Several runs make one table.
     """
     out = sys.stderr if given.as_json else sys.stdout
-    if pair := find_pair(given):
-        return of_task(pair, given, out)
+
+    def say(name: str, what: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
+            print(text.labelled(name, what), file=out, flush=True)
+
+    if twice := sorted({name for name in given.named if given.named.count(name) > 1}):
+        raise Misuse(f"{', '.join(twice)} is named twice; a table has each run once")
+    asked = [asked_of(given, name) for name in given.named or (None,)]
+    if len({isinstance(one, Asked) for one in asked}) > 1:
+        raise Misuse("some of these runs were trained on a text and some on a task; evaluate them apart")
+    results = []
+    for one in asked:
+        results.append(of_text(one, given, say) if isinstance(one, Asked) else of_task(one, given, say))
+        say("stored", results[-1][0]["file"]) if len(asked) > 1 else None
+    if len(asked) == 1:
+        found, lines = results[0]
+        text.emit(given.as_json, found, lines)
+    else:
+        found = side_by_side([found for found, _ in results])
+        text.emit(given.as_json, found, lines_of(found))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run of a text and all that its evaluation depends on; `path` is where the result goes."""
+
+    found: Trained
+    cfg: Config
+    longest: int
+    rule: Protocol
+    corpus: Corpus
+    part: np.ndarray
+    path: Path
+
+    @property
+    def same(self) -> bool:
+        """Whether the text is that of the run."""
+        return self.corpus.sha256 == self.found.run.record["data"]["sha256"]
+
+
+def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedPair:
+    """What is to be evaluated of the run that is named, or the newest. Raises Misuse for what cannot be."""
+    if pair := find_pair(given, named):
+        return pair
     if given.samples is not None:
         raise Misuse("--samples is for a run that was trained on a task; leave it out")
-    given.count = BYTES if given.count is None else given.count
-    found = find_trained(given.run, given.runs, given.pe)
-    trained, record = found.cfg, found.run.record
+    found = find_trained(named, given.runs, given.pe)
+    trained, count = found.cfg, BYTES if given.count is None else given.count
     cfg = under(trained, given.pe, given.settings)
-    count, longest = given.count, given.longest
-    longest = reach(cfg, found.dtype) if longest is None else longest
+    longest = reach(cfg, found.dtype) if given.longest is None else given.longest
     if longest < 1:
         raise Misuse(f"--len is {longest}; expected at least 1")
     if count < longest:
         raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
     rule = rule_of(given.protocol or "non-overlapping", given.stride, trained.L, longest)
     corpus = corpus_of(found.run, given.data)
-    same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
     check_evaluation(cfg, found.params, part, longest)
+    same = corpus.sha256 == found.run.record["data"]["sha256"]
     marks = [*marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)]
     path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
     store.check_writable(path.parent, found.run.folder)
-    grid = lengths(trained.L, longest)
+    return Asked(found, cfg, longest, rule, corpus, part, path)
 
-    def say(name: str, what: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
-            print(text.labelled(name, what), file=out, flush=True)
 
+def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
+    """The document of an evaluation, and its tables of lengths and positions."""
+    found, cfg, longest, part, rule = asked.found, asked.cfg, asked.longest, asked.part, asked.rule
+    trained, record = found.cfg, found.run.record
     be = backend_of(given, found.dtype, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     before = "" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"
     say("encoding", f"{text.cycle(cfg.pe)}{before}")
     for words in differing(found.run):
         say("NOTE", words)
-    other = "" if same else "; NOT the text of the run"
-    say("data", f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out{other}")
+    other = "" if asked.same else "; NOT the text of the run"
+    say("data", f"{asked.corpus.name}, {counted(part.size - 1, 'byte')} of the part held out{other}")
     masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the bytes are asked"
     say("protocol", f"{rule}{masked}")
     say("backend", text.chosen(be.name, given.backend))
     rows, byte = [], "byte" if cfg.causal else "masked byte"
-    whole = len(grid) * (part.size - 1)
+    whole = len(lengths(trained.L, longest)) * (part.size - 1)
     with np.errstate(all="ignore"), Progress(whole, "bytes", scaled=True, plain=given.as_json) as bar:
         for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
-    trained_on = record["data"]["sha256"]
-    result = text.finite(
-        stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=trained_on, be=be)
-    )
-    store.write_text(path, store.canonical(result) + "\n", found.run.folder)
+    how: dict[str, Any] = {"trained_on": record["data"]["sha256"], "be": be}
+    result = text.finite(stored(rule, asked.corpus.sha256, part, found.step, cfg, rows, **how))
+    store.write_text(asked.path, store.canonical(result) + "\n", found.run.folder)
     lengthwise, placewise = by_length(result["rows"], trained.L, byte), by_place(result["by_position"], byte)
     said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
-    said.append(text.labelled("stored", str(path)))
-    text.emit(given.as_json, {"run": str(found.run.folder), "file": str(path), **result}, said)
+    said.append(text.labelled("stored", str(asked.path)))
+    return {"run": str(found.run.folder), "file": str(asked.path), **result}, said
 
 
-def of_task(found: TrainedPair, given: SimpleNamespace, out: Any) -> None:
-    """The table of a task: answers that are exactly right, by the length of their sources."""
+def of_task(found: TrainedPair, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
+    """The document and table of a task: answers that are exactly right, by the length of their sources."""
     trained, count = found.exercise.longest, SAMPLES if given.samples is None else given.samples
     end, _ = found.pair.ends(dtype := found.params["embed.weight"].dtype)
     longest = int(min(2 * trained, end - 1)) if given.longest is None else given.longest
     if not 1 <= longest < end:
         most = "" if end == math.inf else f" and at most {end - 1}"
         raise Misuse(f"--len is {longest}; expected at least 1{most}")
-    say = lambda name, what: print(text.labelled(name, what), file=out, flush=True)
     be = backend_of(given, dtype, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {found.run.record['steps']:,}")
     say("encoder", text.cycle(found.pair.encoder.pe))
@@ -147,7 +188,8 @@ def of_task(found: TrainedPair, given: SimpleNamespace, out: Any) -> None:
             )
             check_loss(rows[-1])
     path = found.run.folder / "eval" / f"{found.exercise.name}-{longest}-{count}.json"
-    result = {"task": found.exercise.name, "step": found.step, "L": trained, "rows": text.finite(rows)}
+    result = {"task": found.exercise.name, "samples": count, "step": found.step, "L": trained}
+    result |= {"pe": found.pair.to_json()["pe"], "rows": text.finite(rows)}
     store.write_text(path, store.canonical(result) + "\n", found.run.folder)
     head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
     cells = [
@@ -158,7 +200,7 @@ def of_task(found: TrainedPair, given: SimpleNamespace, out: Any) -> None:
         for row in rows
     ]
     said = ["", text.table(head, cells), "", text.labelled("stored", str(path))]
-    text.emit(given.as_json, {"run": str(found.run.folder), "file": str(path), **result}, said)
+    return {"run": str(found.run.folder), "file": str(path), **result}, said
 
 
 def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Protocol:

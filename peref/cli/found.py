@@ -84,11 +84,11 @@ def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> 
     return Trained(run, how, *weights_of(run))
 
 
-def find_pair(given: SimpleNamespace) -> TrainedPair | None:
+def find_pair(given: SimpleNamespace, named: str | None) -> TrainedPair | None:
     """The run that is named, or the newest with a checkpoint, of the task that is named if any; None where it
     is of text. Raises Misuse where it is of another task, and for options that a task has no use for.
     """
-    run, how = named_or_newest(given.run, given.runs, task=None if given.run else given.task)
+    run, how = named_or_newest(named, given.runs, task=None if named else given.task)
     if given.task and run.task != given.task:
         raise Misuse(f"{run.folder} was trained on {run.task or 'text'}, not on the task {given.task}")
     if run.task is None:

@@ -42,7 +42,7 @@ def command(given: SimpleNamespace) -> None:
     """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint; or answer with it,
     where that was trained on a task.
     """
-    if pair := find_pair(given):
+    if pair := find_pair(given, given.run):
         return answer_sources(pair, given)
     for name, value in DEFAULTS.items():
         setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
