@@ -30,9 +30,13 @@ from peref.member import FEEDING, fills
 from peref.parameters import feed_forwards, norms_of
 
 TOKEN = 16  # bytes of one token and its target
-GROUP_FILES = (  # of a cgroup: its limit, what it has; in memory.stat what of that are files, and in tmpfs
-    ("memory.max", "memory.current", "file", "shmem"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"),
+GROUP_FILES = (  # of a cgroup: its limit, what it has; the same of swap, in version 1 of both together; in
+    # memory.stat what of it are files, and in tmpfs
+    ("memory.max", "memory.current", "memory.swap.max", "memory.swap.current", "file", "shmem"),
+    (
+        *("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        *("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes", "total_cache", "total_shmem"),
+    ),
 )
 
 
@@ -79,18 +83,19 @@ def free(
     """Bytes that a process may still take here, swap included: what Linux says, also of the groups that this
     process is in (cgroups), else all that the machine has; None where nobody says.
     """
-    in_groups = (n for n in map(left_in, groups(own, root)) if n is not None)
-    return min((*offers(proc), *in_groups), default=None)
+    here = offered(proc)
+    in_groups = (left_in(group, sum(here[1:])) for group in groups(own, root))
+    return min((*([sum(here)] if here else ()), *(n for n in in_groups if n is not None)), default=None)
 
 
-def offers(proc: Path) -> Iterator[int]:
-    """What the machine has left."""
+def offered(proc: Path) -> list[int]:
+    """What the machine has left: memory, and swap. Without Linux, all memory that it has, if known."""
     try:
         lines = dict(line.split(":") for line in proc.read_text().splitlines())
-        yield sum(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+        return [1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree")]
     except (OSError, ValueError, KeyError):
-        if {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
-            yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        known = {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys()
+        return [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if known else []
 
 
 def groups(own: Path, root: Path) -> Iterator[Path]:
@@ -107,15 +112,18 @@ def groups(own: Path, root: Path) -> Iterator[Path]:
             yield from (top / place for place in (inner, *inner.parents) if ".." not in place.parts)
 
 
-def left_in(group: Path) -> int | None:
-    """Bytes that a group may still take, in version 2 or 1 of cgroups, None where it has no limit. What only
-    caches files counts as free, for it is given up.
+def left_in(group: Path, swap: int) -> int | None:
+    """Bytes that a group may still take, in version 2 or 1 of cgroups, None where it has no limit; of `swap`,
+    what the machine has, as much as it may. What only caches files counts as free, for it is given up.
     """
-    for limit, used, cached, shared in GROUP_FILES:
+    for limit, used, swap_limit, swap_used, cached, shared in GROUP_FILES:
+        read = lambda name: int((group / name).read_text())
         with contextlib.suppress(OSError, ValueError, KeyError):  # no such group, or "max"
-            most, now = (int((group / name).read_text()) for name in (limit, used))
             stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            return max(0, most - now + int(stat[cached]) - int(stat[shared]))
+            left = max(0, read(limit) - read(used) + int(stat[cached]) - int(stat[shared]))
+            with contextlib.suppress(OSError, ValueError):
+                swap = min(swap, max(0, read(swap_limit) - read(swap_used)))
+            return left + swap
     return None
 
 

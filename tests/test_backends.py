@@ -72,6 +72,56 @@ def test_threads_of_numpy_are_those_of_its_blas(monkeypatch):
         backends.get("numpy", threads=2)
 
 
+PRODUCTS = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from peref.cli import run
+from peref.cli.signals import Signals
+
+def workers():
+    "How often each thread but the first has gone to sleep, once all sleep."
+    while True:
+        said = [task.joinpath("status").read_text() for task in Path("/proc/self/task").iterdir()
+                if task.name != str(os.getpid())]
+        facts = [dict(line.split(":", 1) for line in text.splitlines()) for text in said]
+        if all(one["State"].split()[0] == "S" for one in facts):
+            return [int(one["voluntary_ctxt_switches"]) for one in facts]
+        time.sleep(0.01)
+
+code = run(sys.argv[1:], Signals())
+a = np.ones((700, 700), np.float32)
+before = workers()
+for _ in range(9):
+    a @ a
+print(code, sum(workers()) - sum(before))
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or blas.threads() is None,
+    reason="two cores of a Linux and an OpenBLAS or MKL are needed to see a thread at work",
+)
+@pytest.mark.parametrize(("began", "asked"), [(1, 2), (2, 1), (2, 2), (1, 1)])
+def test_so_many_threads_multiply(began, asked, tmp_path):
+    """Whatever the BLAS began with, after `train --threads N` so many threads work at NumPy's products: one
+    of its own that works wakes up, and goes to sleep again.
+    """
+    (tmp_path / "text").write_bytes(b"so it was " * 99)
+    words = ["train", "--pe", "none", "--width", 8, "--heads", 1, "--layers", 1, "--len", 8, "--batch", 1]
+    words += ["--steps", 1, "--data", "text", "--json", "--backend", "numpy", "--threads", asked]
+    done = subprocess.run(
+        [sys.executable, "-c", PRODUCTS, *map(str, words)],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": str(began), "MKL_NUM_THREADS": str(began)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, woken = map(int, done.stdout.splitlines()[-1].split())
+    assert (code, woken > 0) == (0, asked == 2)
+
+
 def test_busy_cores_are_left_alone(monkeypatch):
     """As many threads as cores are idle, at least one, and all where nobody can say; it is said."""
     cores = os.cpu_count()

@@ -1,7 +1,13 @@
 """What cannot fit into memory is refused before anything is made, and nothing else is."""
 
+import contextlib
+import os
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +23,8 @@ from peref.model import init
 from peref.ops.attention import attention
 from peref.recipe import Recipe
 from peref.train import one_step
+
+MB = 1_000_000
 
 
 def sizes(cfg):
@@ -105,14 +113,17 @@ def test_attention_takes_no_less_than_is_counted(monkeypatch):
     assert next(evaluate(retnet, init(retnet), text, 300))
 
 
-def group(folder, limit, used, cached, shared, version):
-    """A cgroup, as Linux shows it."""
+def group(folder, limit, used, cached, shared, version, swap=None):
+    """A cgroup, as Linux shows it; of swap its limit and what it has."""
     folder.mkdir(parents=True, exist_ok=True)
     old = version == 1
     (folder / f"memory.{'limit_in_bytes' if old else 'max'}").write_text(f"{limit}\n")
     (folder / f"memory.{'usage_in_bytes' if old else 'current'}").write_text(f"{used}\n")
     lines = f"total_cache {cached}\ntotal_shmem {shared}\n" if old else f"file {cached}\nshmem {shared}\n"
     (folder / "memory.stat").write_text(f"anon 7\n{lines}")
+    names = ("memsw.limit_in_bytes", "memsw.usage_in_bytes") if old else ("swap.max", "swap.current")
+    for name, said in zip(names, swap, strict=True) if swap else ():
+        (folder / f"memory.{name}").write_text(f"{said}\n")
 
 
 def test_what_is_free(tmp_path):
@@ -121,7 +132,7 @@ def test_what_is_free(tmp_path):
     proc.write_text("MemTotal: 100 kB\nMemAvailable: 7 kB\nSwapFree: 2 kB\n")
     assert memory.free(proc, absent, absent) == 9 * 1024
     proc.write_text("nothing\n")
-    assert memory.free(proc, absent, absent) == memory.free(absent, absent, absent)
+    assert memory.free(proc, absent, absent) == memory.free(absent, absent, absent) > 1e6
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -143,6 +154,74 @@ def test_what_a_group_has_already_is_not_free(tmp_path, version):
     assert free() == 100_000 * 1024
     group(top, 8000, 1000, 0, 0, version)  # of a container, which sees its own at the root
     assert free() == 7000
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_group_may_swap_as_much_as_it_and_the_machine_have(tmp_path, version):
+    """Nothing that fits is refused; nor does the memory that is left hide a group that has no room."""
+    proc, own, root = tmp_path / "meminfo", tmp_path / "cgroup", tmp_path / "groups"
+    proc.write_text("MemAvailable: 100 kB\nSwapFree: 3 kB\n")
+    own.write_text("4:memory:/a\n" if version == 1 else "0::/a\n")
+    place = (root / "memory" if version == 1 else root) / "a"
+    for swap, expected in {None: 3072, ("max", 0): 3072, (1500, 1000): 500, (1000, 1500): 0}.items():
+        group(place, 5000, 4000, 0, 0, version, swap)
+        assert memory.free(proc, own, root) == 1000 + expected
+
+
+@pytest.fixture
+def limited():
+    """A real group of Linux's, which 400 MB are the limit of, and how a process gets into it."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip(reason="only root of a Linux may make a cgroup")
+    for top, limit in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):
+        folder = Path("/sys/fs/cgroup", top, f"peref-test-{os.getpid()}")
+        try:
+            folder.mkdir()
+            (folder / limit).write_text(str(400 * MB))
+        except OSError:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            continue
+        yield partial((folder / "cgroup.procs").write_text, "0")
+        folder.rmdir()
+        return
+    pytest.skip(reason="no cgroup with a limit of memory can be made here")
+
+
+def test_in_a_real_group(limited, tmp_path):
+    """What a process beside it has is not free, a file that was written and can be given up is. Almost all
+    that is said to be free can be had, and a training that needs more is refused.
+    """
+    here = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "preexec_fn": limited}
+    tried = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from peref import memory
+from peref.config import Config
+from peref.errors import Misuse
+Path("file").write_bytes(bytes(80_000_000)); os.sync()
+free = memory.free()
+asked = Config(pe=(("alibi", {}),), V=2, L=1, C=16, H=1, layers=1, F=int(sys.argv[1]) // (4 * 4 * 3 * 16))
+try:
+    memory.check_training(asked, "float32", 1, 1, "numba")
+except Misuse as error:
+    print(free, error)
+else:
+    print(free, np.ones(free * 97 // 100, np.uint8).nbytes)
+"""
+    needed = str(260 * MB)
+    alone = subprocess.run([sys.executable, "-c", tried, needed], check=True, **here).stdout.split()
+    assert 300 * MB < int(alone[0]) < 400 * MB
+    assert int(alone[1]) == int(alone[0]) * 97 // 100
+    holds = "import sys; x = bytearray(b'1') * 250_000_000; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, **here) as beside:
+        beside.stdout.readline()
+        said = subprocess.run([sys.executable, "-c", tried, needed], check=True, **here).stdout
+    free, error = said.split(maxsplit=1)
+    assert 240 * MB < int(alone[0]) - int(free) < 265 * MB
+    assert "this training needs at least 0.3 GB of memory" in error
+    assert "0.1 GB are free here" in error
 
 
 def test_a_training_is_refused_by_what_it_needs(monkeypatch):
