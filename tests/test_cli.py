@@ -27,7 +27,7 @@ from peref import backends, data, runs
 from peref.cli import explain, main
 from peref.cli import run as run_cli
 from peref.cli.app import group
-from peref.cli.signals import Interrupted, Signals
+from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
 from peref.encodings import HOOKS, names, wanted
 from peref.errors import Misuse, counted
@@ -88,8 +88,15 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-def start(folder, *args, **rest):
-    """The root shim in a process of its own that minds SIGINT, whatever the tests were started by."""
+def start(folder, *args, ignored=(), **rest):
+    """The root shim in a process of its own that is told to ignore these signals and no others, whatever the
+    tests were started by.
+    """
+
+    def told():
+        for number in SIGNAL_WORDS:
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
     return subprocess.Popen(
         [sys.executable, ROOT / "cli.py", *map(str, args)],
         cwd=folder,
@@ -97,7 +104,7 @@ def start(folder, *args, **rest):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=told,
         **rest,
     )
 
@@ -828,6 +835,23 @@ def test_a_signal_saves_the_step_and_resuming_gives_the_undisturbed_bits(
     assert f"going on after step {step:,}" in out
     assert bits(tmp_path)["metrics.jsonl"] == undisturbed["metrics.jsonl"]
     assert bits(tmp_path)["00000400.safetensors"] == undisturbed["00000400.safetensors"]
+
+
+def test_a_signal_that_is_ignored_ends_nothing(tmp_path, text):
+    """As under nohup, and as Ctrl-C is in the background: neither while peref loads nor while it trains."""
+    ignored = {*SIGNAL_WORDS} - {signal.SIGTERM}
+    process = start(tmp_path, "train", *TINY, "--steps", 100_000, "--data", text, ignored=ignored)
+
+    def trained_on():
+        for number in ignored:
+            process.send_signal(number)
+        return lines_of(tmp_path) >= 30
+
+    wait_for(trained_on, process)
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 143
+    assert f"stopped after step {lines_of(tmp_path)} of 100,000, which is saved" in err
 
 
 def test_json_of_an_interrupted_run_says_how_to_go_on(tmp_path, text):
