@@ -11,7 +11,7 @@ values of the float64 numbers that they are given as.
     exact(p, d, facts, options)            bias
     for each head its rows of (value, size, phase), one a distance
     exact(p, i, facts, options)            embed
-    for each position its rows of (value, size, phase), one a channel
+    for each position, of several axes a tuple, its rows of (value, size, phase), one a channel
 
 The size is what an error is relative to (the value's own unless terms cancel on the way); the phase is the
 radians that lose a rounding each. `tables` gives all of it as float64 arrays, for each tensor of level table.
@@ -42,15 +42,21 @@ def tables(name, hook, p, a, facts, options, n):
         if hook == "bias":
             rows = exact(p, [mp.mpf(x) for x in a["distances"].tolist()], facts, options)
             return {"bias": arrays(rows)}
-        i = [mp.mpf(x) for x in a["positions"].ravel().tolist()]
-        rows = arrays(exact(p, i, facts, options))
-        return {"rows": tuple(x.reshape(*a["positions"].shape, -1) for x in rows)}
+        places, shape = placed(a["positions"])
+        rows = arrays(exact(p, [i if len(i) > 1 else i[0] for i in places], facts, options))
+        return {"rows": tuple(x.reshape(*shape, -1) for x in rows)}
+
+
+def placed(positions):
+    """The numbers of each position, one for each axis, and how the positions are laid out."""
+    several = positions if positions.ndim == 3 else positions[None]
+    places = [tuple(mp.mpf(x) for x in place) for place in several.reshape(len(several), -1).T.tolist()]
+    return places, several.shape[1:]
 
 
 def rotated(exact, p, positions, facts, options, n):
     """Angles, their cosines and sines, and gains where there are some."""
-    several = positions.reshape(len(positions), -1) if positions.ndim == 3 else positions.reshape(1, -1)
-    places = [tuple(mp.mpf(x) for x in place) for place in several.T.tolist()]
+    places, shape = placed(positions)
     found = {"angle": [], "cos": [], "sin": [], "gain_q": [], "gain_k": []}
     for angles, gains in exact(p, places, facts, options, n):
         found["angle"].append([(x, abs(x), 0) for x in angles])
@@ -58,7 +64,6 @@ def rotated(exact, p, positions, facts, options, n):
         found["sin"].append([(mp.sin(x), 1, abs(x)) for x in angles])
         for side, gain in zip("qk", gains or (), strict=False):
             found[f"gain_{side}"].append([(g, abs(g), 0) for g in gain])
-    shape = positions.shape[1:] if positions.ndim == 3 else positions.shape
     return {key: tuple(x.reshape(*shape, -1) for x in arrays(rows)) for key, rows in found.items() if rows}
 
 

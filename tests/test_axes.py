@@ -23,7 +23,33 @@ def of_axes(several):
     return [name for name in NAMES if (get(name).axes not in (None, 1)) == several]
 
 
-@pytest.mark.parametrize("name", of_axes(True))
+@pytest.mark.parametrize("name", [n for n in of_axes(True) if get(n).embed])
+def test_axes_are_added_as_in_the_loop(name):
+    """Rows at whole and real places of all axes, each sequence its own; every option value."""
+    for given in every_choice(name):
+        for C in (3, 8, 14):
+            cfg = config(name, pe=((name, given),), C=C)
+            for i in (image(get(name).axes), image(get(name).axes) * 1.25 - 3):
+                want = [loop(cfg)({}, i[:, b].tolist()) for b in range(2)]
+                same(cfg.encoding(0).embed({}, i), np.array(want), 1e-14)
+
+
+def test_sincos_2d_of_an_image_of_2_by_3():
+    """MAE's order: sines of the column, its cosines, sines of the row, its cosines. DETR's is y first, sine
+    and cosine in turn.
+    """
+    row, column = np.repeat([0, 1], 3), np.tile([0, 1, 2], 2)
+    embed = get("sincos_2d").embed
+    waves = [f(a[:, None] * [1, 0.01]) for a in (column, row) for f in (np.sin, np.cos)]
+    i = np.stack([row, column])[:, None]
+    same(embed({}, i, C=8)[0], np.concatenate(waves, -1), 1e-15)
+    same(embed({}, np.arange(6), C=8, width=3), np.concatenate(waves, -1), 1e-15)
+    detr = embed({}, i, C=8, first="rows", layout="interleaved")[0]
+    same(detr, np.concatenate(waves, -1)[:, [4, 6, 5, 7, 0, 2, 1, 3]], 1e-15)
+    same(embed({}, i, C=12, ladder="endpoint")[0][:, :3], np.sin(column[:, None] * [1, 1e-2, 1e-4]), 1e-15)
+
+
+@pytest.mark.parametrize("name", [n for n in of_axes(True) if get(n).rotate])
 def test_axes_turn_as_in_the_loop(name):
     """Angles at whole and real places of all axes, the same for every sequence and each its own; every
     option value.
