@@ -46,6 +46,22 @@ def test_the_bound_of_a_tile_holds_for_either_sign_of_the_scale(scale):
     both("attention", [q, k, v, STEEP], {"at": at, "scale": scale}, SUMS + 4 * U * 0.3 * abs(logits))
 
 
+def test_a_window_leaves_out_the_keys_that_no_query_of_a_block_sees():
+    """Within a tile too: what is not finite there reaches no row, and no gradient."""
+    at = At.of(700, window=128)
+    narrow = [a.astype(np.float32) for a in arrays(**FEW, at=at)[:3]]
+    for a in narrow[1:]:
+        a[:, :, :100] = np.nan
+    tape = Tape()
+    q, k, v = (tape.watch(a) for a in narrow)
+    y = NUMBA.attention(q, k, v, None, at=at, scale=0.35)
+    assert np.isnan(y.value[:, :, :227]).all()
+    assert np.isfinite(y.value[:, :, 256:]).all()
+    dy = np.zeros(y.value.shape, np.float32)
+    dy[:, :, 256:] = 1
+    assert np.isfinite(tape.gradients(y, dy)[q][:, :, 256:]).all()
+
+
 def test_what_is_not_finite_in_a_cotangent_reaches_every_key():
     """A NaN in the last row, which sees far keys with weights of less than 2^-100: nothing is skipped on
     the way back.

@@ -8,9 +8,10 @@ Tiles are visited from the diagonal outwards, where decaying rows have their max
 be skipped (skipping.py).
 
 Each query sees one interval of slots: causality, a window and documents all are intervals. A tile outside is
-not visited, a row's part outside is 0. A row that sees nothing is 0. Units write to places of their own and
-walk in one order, so the bits do not depend on the number of threads. Bound: the multiplier, 2 products; exp
-is a fifth of the time, what is done once for a row of a tile another.
+not visited, in one at the edge only the panels that some row sees are, and a row's part outside is 0. A row
+that sees nothing is 0. Units write to places of their own and walk in one order, so the bits do not depend on
+the number of threads. Bound: the multiplier, 2 products; exp is a fifth of the time, what is done once for a
+row of a tile another.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ from peref.backends.numba.arrays import c_reads, f4, f8, i4, i8, reads, writes
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.logits import KEYS, QUERIES, capped, fill, pick, seen, tile_of
+from peref.backends.numba.logits import KEYS, QUERIES, capped, ends, fill, pick, seen, tile_of
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
@@ -93,10 +94,10 @@ def forward_lane(
                 column,
             ):
                 continue
-            width = rounded(min(stop - key, KEYS), COLUMNS)
+            left, right = ends(start, stop, key)
             product(
                 P,
-                0,
+                left,
                 KEYS,
                 Q,
                 0,
@@ -104,10 +105,10 @@ def forward_lane(
                 1,
                 QUERIES,
                 kt[n],
-                key // COLUMNS * D * COLUMNS,
+                (key + left) * D,
                 D * COLUMNS,
                 COLUMNS,
-                width // COLUMNS,
+                (right - left) // COLUMNS,
                 D,
                 False,
             )
@@ -127,8 +128,8 @@ def forward_lane(
                 a, z = seen(see, r, key)
                 off = np.float32(0) if new[r] == -np.inf else new[r]
                 some = exp_sum(P, r * KEYS + a, z - a, off)
-                blank(P[r], 0, a)
-                blank(P[r], z, width)
+                blank(P[r], left, a)
+                blank(P[r], z, right)
                 if new[r] != top[r]:
                     less = np.exp(top[r] - off)
                     total[r] *= less
@@ -141,16 +142,16 @@ def forward_lane(
                 0,
                 wide_e,
                 P,
-                0,
+                left,
                 KEYS,
                 1,
                 QUERIES,
                 vc[n],
-                key * COLUMNS,
+                (key + left) * COLUMNS,
                 long * COLUMNS,
                 COLUMNS,
                 wide_e // COLUMNS,
-                width,
+                right - left,
                 True,
             )
         for r in range(rows):

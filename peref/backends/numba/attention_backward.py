@@ -27,6 +27,7 @@ from peref.backends.numba.logits import (
     WIDE,
     by_distance,
     capped,
+    ends,
     fill,
     keep,
     pick,
@@ -133,14 +134,14 @@ def backward_head(
                     column,
                 ):
                     continue
-                width = rounded(min(stop - key, KEYS), COLUMNS)
-                at, many = key // COLUMNS * COLUMNS, width // COLUMNS
+                left, right = ends(start, stop, key)
+                at, many = key + left, (right - left) // COLUMNS
                 product(
-                    P, 0, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False
+                    P, left, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False
                 )
                 product(
                     Z,
-                    MARGIN,
+                    MARGIN + left,
                     WIDE,
                     A,
                     0,
@@ -187,16 +188,16 @@ def backward_head(
                             lse[b, h, t],
                             delta[r],
                         )
-                    blank(P[r], 0, a)
-                    blank(P[r], z, width)
+                    blank(P[r], left, a)
+                    blank(P[r], z, right)
                     blank(Z[r], MARGIN, MARGIN + a)
-                    blank(Z[r], MARGIN + z, MARGIN + width + MARGIN)
+                    blank(Z[r], MARGIN + z, MARGIN + right + MARGIN)
                     if others:
                         keep(
                             Z[r, MARGIN:], b, h, t, key, a, z, index, dtable[part], dterm, drow, dcolumn[part]
                         )
                 if dtable.shape[3] and not index.shape[2]:
-                    by_distance(dtable[part, b, h], Z, base - first + key, rows, width)
+                    by_distance(dtable[part, b, h], Z, base - first + key, rows, right)
                 if cap > 0:
                     for r in range(rows):
                         a, z = seen(see, r, key)
@@ -204,13 +205,13 @@ def backward_head(
                             Z[r, MARGIN + j] *= U[r, j]
                 product(
                     V,
-                    key * wide_e,
+                    at * wide_e,
                     wide_e,
                     P,
-                    0,
+                    left,
                     1,
                     KEYS,
-                    width,
+                    right - left,
                     A,
                     0,
                     COLUMNS,
@@ -221,13 +222,13 @@ def backward_head(
                 )
                 product(
                     K,
-                    key * wide_d,
+                    at * wide_d,
                     wide_d,
                     Z,
-                    MARGIN,
+                    MARGIN + left,
                     1,
                     WIDE,
-                    width,
+                    right - left,
                     Q,
                     0,
                     COLUMNS,
@@ -241,16 +242,16 @@ def backward_head(
                     0,
                     wide_d,
                     Z,
-                    MARGIN,
+                    MARGIN + left,
                     WIDE,
                     1,
                     QUERIES,
                     kc,
-                    key * COLUMNS,
+                    at * COLUMNS,
                     long * COLUMNS,
                     COLUMNS,
                     wide_d // COLUMNS,
-                    width,
+                    right - left,
                     True,
                 )
             for r in range(rows):

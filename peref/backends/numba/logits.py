@@ -14,6 +14,8 @@ import math
 import numpy as np
 from numba import njit
 
+from peref.backends.numba.blocks import rounded
+from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER
 from peref.backends.numba.vector import diagonals
 
@@ -117,6 +119,12 @@ def seen(see, r, key):
     """The columns of the tile at `key` that row r sees, from the first to one beyond the last."""
     first = min(max(see[r, 0] - key, 0), KEYS)
     return first, max(first, min(see[r, 1] - key, KEYS))
+
+
+@njit(**INNER)
+def ends(start, stop, key):
+    """The panels of the tile at `key` that hold keys from start to stop: first column and one beyond."""
+    return max(start - key, 0) // COLUMNS * COLUMNS, rounded(min(stop - key, KEYS), COLUMNS)
 
 
 @njit(**INNER)
