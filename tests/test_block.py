@@ -258,6 +258,28 @@ def weights_of_others(logits, **how):
     return w, np.sort(chosen, -1)
 
 
+NOTED = {"bias": 0}
+
+
+def noting_the_bias(this, w, name, x):
+    """A linear map, and the bias of the router kept."""
+    NOTED["bias"] = w.get("router.bias", 0) if name == "router" else NOTED["bias"]
+    return LINEAR(this, w, name, x)
+
+
+def biased_choice(logits, **how):
+    """The bias decides which are chosen, and not their weights, which are normed."""
+    chosen = ROUTED(logits, **how)[1]
+    e = np.exp(np.take_along_axis(logits - NOTED["bias"], chosen, -1))
+    return e / e.sum(-1, keepdims=True), chosen
+
+
+def clamped_last(gate, up, *, limit):
+    """The end of the gate behind its sigmoid."""
+    g = np.minimum(gate * activation.logistic(activation.SHARPNESS * gate), limit)
+    return g * (np.clip(up, -limit, limit) + 1), None
+
+
 def bias_of(role, theirs):
     """A linear map of this role with the bias of another, which has none then."""
 
@@ -323,6 +345,13 @@ MISTAKES = {
 MISTAKES |= {
     "experts: normed before the choice": put("experts", routed=normed_before),
     "experts: softmax over the chosen": put("experts not normed", routed=over_the_chosen),
+    "experts: the bias for the choice alone": put(
+        "experts of all tokens", linear=noting_the_bias, routed=biased_choice
+    ),
+    "clamped: behind the sigmoid": put(
+        "clamped",
+        ACTIVATIONS={"swiglu_clamped": replace(activation.swiglu_clamped, forward=clamped_last)},
+    ),
     "experts: one more": unless("experts", experts_chosen=3),
     "experts: one less": unless("experts", experts_chosen=1),
     "experts: sigmoids": unless("experts", router="sigmoid"),

@@ -58,6 +58,17 @@ def test_ignored_or_one_more_is_noticed(given):
         assert noticed(case, want, lambda case, a, cfg=cfg: computed_with(case, a, cfg))
 
 
+@pytest.mark.parametrize("given", [one for one in GIVEN if one[1].endswith("_bias")], ids=named)
+def test_biases_left_out_are_noticed(given):
+    """Of which the weights tell that they are there."""
+    case, name = given
+    a, want = inputs(case), expected(case, inputs(case))
+    idle = model.init(case.config).keys() - model.init(replace(case.config, **{name: False})).keys()
+    assert idle
+    got = stack.run_model(case, {n: x for n, x in a.items() if n.removeprefix("param.") not in idle})
+    assert any(apart(x, want[n], 1e-6) for n, x in got.items())
+
+
 @pytest.mark.parametrize(
     "given", [one for one in GIVEN if not told(one[1]) and one[1] not in WHOLE], ids=named
 )
