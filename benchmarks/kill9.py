@@ -1,7 +1,7 @@
 """kill -9 at random moments of one run, resumed each time: does it end with the bits of a run that nobody
 disturbed?
 
-    python benchmarks/kill9.py --kills 20
+    python benchmarks/kill9.py --kills 20 [--task reverse]
 
 A quarter of the moments lie in the start of a process (imports, reading, counting), the others anywhere in
 its steps and checkpoints. Exit code 0 when metrics.jsonl and every checkpoint that is left are the same to
@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = (
+MODEL = [
     "--width",
     "32",
     "--layers",
@@ -33,9 +33,8 @@ MODEL = (
     "5",
     "--valid-every",
     "100",
-    "--valid-bytes",
-    "5000",
-)
+]
+TEXT = ["--valid-bytes", "5000"]  # a task has samples instead
 
 
 def start(folder: Path, *args: str) -> subprocess.Popen:
@@ -123,9 +122,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--pe", default="alibi")
+    parser.add_argument("--task", help="train an encoder and a decoder on this task, not on a text")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     asked = parser.parse_args()
-    train = ["train", "--pe", asked.pe, *MODEL, "--steps", str(asked.steps)]
+    of = ["--task", asked.task, "--encoder", asked.pe] if asked.task else TEXT
+    train = ["train", "--pe", asked.pe, *of, *MODEL, "--steps", str(asked.steps)]
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
         wanted, first, rest = undisturbed(Path(here), train)
         print(

@@ -6,18 +6,20 @@ That the numbers are theirs is what benchmarks/against_transformers.py shows.
 import json
 import shlex
 from dataclasses import replace
+from inspect import getsource
 from pathlib import Path
 
 import numpy as np
 import pytest
 from check import same
+from test_own_files import ORDINARY, ROOT, texts
 
-from peref import data, huggingface, model, porting, share, train
+from peref import data, huggingface, layers, model, porting, share, train
 from peref.cli import run
 from peref.cli.signals import Signals
 from peref.cli.train import command
 from peref.config import Config
-from peref.encodings import get, options
+from peref.encodings import get, names, options
 from peref.errors import Misuse
 from peref.hooks import rotation, softmax_scale
 from peref.member import settings_of
@@ -747,3 +749,20 @@ def test_nothing_is_drawn_of_what_turns_nothing(shown, capsys):
     shown(public("bloom"))
     assert run(["show", "--config", "config.json", "-o", "x.png"], Signals()) == 2
     assert "a bloom turns nothing that -o could draw" in capsys.readouterr().err
+
+
+MODEL = ["layers", "passes", "model", "hooks", "cache", "parameters", "pair", "encoder_decoder", "member"]
+
+
+@pytest.mark.parametrize("file", [*MODEL, "combination", "config"])
+def test_no_file_of_the_model_names_a_family(file):
+    """Nor, but for what a model is where nothing is said, an encoding; config.py has the names of shapes."""
+    words = texts(ROOT / "peref" / f"{file}.py")
+    found = words & {*FAMILIES, *NOT_HERE, *porting.families.PUBLIC_NAMES, *names()} - ORDINARY
+    assert found <= ({"llama", "gpt2", "alibi"} if file == "config" else set())
+
+
+def test_a_block_is_on_one_screen():
+    """In a file of at most 300 lines."""
+    assert len(getsource(layers.block).splitlines()) <= 40
+    assert len(getsource(layers).splitlines()) <= 300
