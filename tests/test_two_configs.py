@@ -17,6 +17,15 @@ MISTRAL = {"model_type": "mistral", **SIZES, "sliding_window": None}
 OLMO = {"model_type": "olmo3", **SIZES, "sliding_window": 3}
 GEMMA = {"model_type": "gemma2", **SIZES, "query_pre_attn_scalar": 16, "head_dim": 8, "sliding_window": 3}
 GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_embd": 24, "n_layer": 5, "n_head": 6, "n_positions": 64}
+T5 = {
+    "model_type": "t5",
+    "vocab_size": 31,
+    "d_model": 24,
+    "d_kv": 4,
+    "d_ff": 40,
+    "num_heads": 6,
+    "num_layers": 2,
+}
 PLAIN = {"rope_type": "default", "rope_theta": 1e4}
 MINISTRAL = {"model_type": "ministral3", **SIZES, "head_dim": 4, "rope_parameters": PLAIN}
 TEMPERED = PLAIN | {"llama_4_scaling_beta": 0.2, "original_max_position_embeddings": 16}
@@ -174,3 +183,19 @@ def test_what_does_not_go_together(compared, capsys, line, words):
     compared(LLAMA, LLAMA)
     assert run(["show", *line], Signals()) in (1, 2)
     assert words in capsys.readouterr().err
+
+
+def test_encoders_with_decoders_are_compared_by_halves(compared, capsys):
+    """T5 and 1.1; with one model neither can be."""
+    newer = {"num_decoder_layers": 3, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    said, data = compared(T5, T5 | newer)
+    for half, layers in (("encoder", [2, 2]), ("decoder", [2, 3])):
+        assert data[half]["layers"] == layers
+        assert layers_of(data[half]) == [([0, 1], {"activation": ["relu", "geglu"]})]
+    assert data["decoder"]["around"]["tied"] == [True, False]
+    assert "\nencoder\nA  " in said
+    assert said.index("decoder\nA  ") < said.index("only one has  layers 2 to 2: B")
+    for path, public in (("a.json", T5), ("b.json", LLAMA)):
+        Path(path).write_text(json.dumps(public))
+    assert run(["show", "--config", "a.json", "--config", "b.json"], Signals()) == 2
+    assert "a.json is of an encoder and a decoder; it can be compared with another" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from peref.huggingface import Found, Rotation
 from peref.huggingface.rotation import layers_for
 from peref.lab.effects import Subject
 from peref.pair import Pair
-from peref.porting.families import FAMILIES, NOT_HERE
+from peref.porting.families import FAMILIES, NOT_HERE, PAIRS
 from peref.tasks import TASKS
 
 PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
@@ -32,7 +32,8 @@ def read_config(path: Path) -> tuple[Found, Config | Pair | None, str]:
     public, missing = huggingface.load_json(path), ""
     cfg: Config | Pair | None = None
     try:
-        cfg = porting.pair_of(public) if public.get("is_encoder_decoder") else porting.config_of(public)
+        family = FAMILIES.get(str(public.get("model_type")))
+        cfg = porting.pair_of(public) if family and family.names in PAIRS else porting.config_of(public)
     except Misuse as error:
         missing = str(error)
     try:

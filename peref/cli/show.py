@@ -84,7 +84,7 @@ def command(given: SimpleNamespace) -> None:
     name, config, page = name_among(given), None, None
     if len(given.public) == 2:
         both = [(path, *meant.read_config(Path(path))) for path in given.public]
-        data = two_configs.differences(*map(two_configs.of_one_model, both))
+        data = two_configs.of_both(*both)
         text.emit(given.as_json, data, two_configs.difference_text(data))
         return
     if given.public:

@@ -23,11 +23,18 @@ BY_LAYER = {"pe", "window", "layout", "R", "experts"}  # a layer has its own, or
 Read = tuple[str, Found, Config | None, str]  # path, rotations, the model, what is missing where that is none
 
 
-def of_one_model(read: tuple[str, Found, Any, str]) -> Read:
-    """Raises Misuse for an encoder and a decoder."""
-    if isinstance(read[2], Pair):
-        raise Misuse(f"{read[0]} is of an encoder and a decoder; those that are compared are one model each")
-    return read
+def of_both(first: tuple[str, Found, Any, str], second: tuple[str, Found, Any, str]) -> dict[str, Any]:
+    """The differences of two models; of encoders with decoders those of both halves, by their names. Raises
+    Misuse where one alone is of that kind.
+    """
+    both = (first, second)
+    if (kinds := {isinstance(cfg, Pair) for _, _, cfg, _ in both}) == {False}:
+        return differences(first, second)
+    if len(kinds) > 1:
+        path = next(path for path, _, cfg, _ in both if isinstance(cfg, Pair))
+        raise Misuse(f"{path} is of an encoder and a decoder; it can be compared with another such pair")
+    of = lambda half: [(path, found, getattr(cfg, half), missing) for path, found, cfg, missing in both]
+    return {half: differences(*of(half)) for half in ("encoder", "decoder")}
 
 
 def differences(first: Read, second: Read) -> dict[str, Any]:
@@ -118,6 +125,10 @@ def unlike(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
 
 def difference_text(data: dict[str, Any]) -> Iterator[str]:
     """The same for people."""
+    if "encoder" in data:
+        for half, found in data.items():
+            yield from (f"\n{half}", *difference_text(found))
+        return
     for letter, path, kind in zip("AB", data["paths"], data["model_types"], strict=True):
         yield text.labelled(letter, f"{path}: model_type {kind}")
     n = data["from_layer"]
