@@ -11,6 +11,9 @@ from pathlib import Path
 
 from peref.errors import PerefError
 
+if os.name == "posix":
+    import resource  # at once: within a limit it may find no room later
+
 PACKAGE = Path(__file__).resolve().parent
 CARRIED = "_share"  # in a wheel: peref/_share/data, peref/_share/golden (see force-include in pyproject.toml)
 COMPLETE = "_PEREF_COMPLETE"  # the variable by which a shell asks for completions, in click's way
@@ -68,6 +71,11 @@ def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if said := environ.get(name, "").strip():
             return int(said) if said.isdecimal() else said
+    return allowed_cores()
+
+
+def allowed_cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -80,8 +88,6 @@ def address_space() -> int | None:
     """Bytes that this process may have, where it was given a limit (ulimit -v)."""
     if os.name != "posix":
         return None
-    import resource
-
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
 

@@ -5,6 +5,7 @@ Commands that need neither go on.
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,30 @@ def test_a_numba_that_cannot_be_loaded(monkeypatch, limit):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS is kept by Linux")
-def test_too_little_address_space_for_numpy():
-    """Its BLAS would end the process by itself."""
+def test_too_little_address_space(tmp_path):
+    """With whatever room: done, or one line that says so. NumPy's BLAS would end the process by itself."""
     import resource
 
-    def narrow():
-        resource.setrlimit(resource.RLIMIT_AS, (64_000_000, resource.RLIM_INFINITY))
+    environ, codes = {"OPENBLAS_NUM_THREADS": "1"}, []
+    for size in (64, 100, 140, 160, 180, 210, 240, 1000):
+        limit = lambda size=size: resource.setrlimit(resource.RLIMIT_AS, (size * 10**6,) * 2)
+        done = run("show", "alibi", "-o", tmp_path / "a.svg", environ=environ, preexec_fn=limit)
+        codes.append(done.returncode)
+        if codes[-1]:
+            assert (codes[-1], done.stdout, done.stderr.count("\n")) == (2, "", 1), (size, done.stderr)
+            assert f"this process may have {size} MB; raise that (ulimit -v)" in done.stderr
+    assert codes[:3] == [2, 2, 2]
+    assert codes[-1] == 0
 
-    done = run("list", preexec_fn=narrow)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert "this process may have 64 MB; raise that (ulimit -v)" in done.stderr
+
+class Full:
+    """What finds modules, and no room."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def find_spec(self, *asked):
+        raise self.kind
 
 
 def test_a_library_that_finds_no_room(monkeypatch):
@@ -81,3 +96,12 @@ def test_a_library_that_finds_no_room(monkeypatch):
         "a library cannot be loaded (libx.so: failed to map segment from shared object); raise the limit",
         2,
     )
+    for kind in (MemoryError, SystemError):
+        monkeypatch.setattr(sys, "meta_path", [Full(kind), *sys.meta_path])
+        with pytest.raises(kind) as raised:
+            import_module("peref.nowhere")
+        assert cli.explain(raised.value)[1:] == (
+            f"a library cannot be loaded ({kind.__name__}); raise the limit",
+            2,
+        )
+        assert "a library cannot be loaded" not in cli.explain(kind())[1]

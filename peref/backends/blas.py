@@ -7,7 +7,6 @@ such call, and what is asked for before it is loaded (OPENBLAS_NUM_THREADS).
 
 import contextlib
 import ctypes
-import os
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from peref import share
 
 LIBRARY = re.compile(r"openblas|mkl_rt|flexiblas|/libblas|/libcblas", re.I)
 CALLS = [  # (how many it uses, use so many) of each library
@@ -62,6 +63,5 @@ def set_threads(asked: int) -> int | None:
     """
     if (found := calls()) is None:
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found[1](ctypes.c_int(max(1, min(asked, cores))))
+    found[1](ctypes.c_int(max(1, min(asked, share.allowed_cores()))))
     return int(found[0]())

@@ -24,9 +24,9 @@ from typing import Any
 from peref.cli.progress import discard
 from peref.cli.signals import Interrupted, Signals, takes
 from peref.errors import Misuse, PerefError, printable
-from peref.share import address_space, blas_threads, within_limit
+from peref.share import address_space, allowed_cores, blas_threads, within_limit
 
-LEAST_SPACE, OF_A_THREAD = 60_000_000, 40_000_000  # bytes that NumPy and OpenBLAS take, as measured
+LEAST_SPACE, OF_A_THREAD = 170_000_000, 48_000_000  # bytes that NumPy, OpenBLAS and Matplotlib take, measured
 MOST_THREADS = 64  # of the OpenBLAS that comes with NumPy
 
 
@@ -66,9 +66,12 @@ def run(args: Sequence[str], signals: Signals) -> int:
 
 
 def check_room() -> None:
-    """Raises Misuse where NumPy finds too little room: its BLAS would end the process by itself."""
-    limit, threads = address_space(), blas_threads()
-    needed = LEAST_SPACE + OF_A_THREAD * min(threads if isinstance(threads, int) else 1, MOST_THREADS)
+    """Raises Misuse where NumPy finds too little room: its BLAS would end the process by itself, or send it
+    SIGINT.
+    """
+    limit, asked = address_space(), blas_threads()
+    threads = min(asked if isinstance(asked, int) else 1, allowed_cores(), MOST_THREADS)
+    needed = LEAST_SPACE + OF_A_THREAD * threads
     if limit is not None and limit < needed:
         raise Misuse(f"NumPy and its BLAS need {needed / 1e6:,.0f} MB of address space{within_limit()}")
 
@@ -107,12 +110,13 @@ def explain(error: BaseException) -> tuple[str, str, int]:
         return "interrupted", str(error), 128 + error.number
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "interrupted", 130
+    if (beyond := within_limit()) and (isinstance(error, ImportError) or while_importing(error)):
+        said = str(error).strip() or type(error).__name__
+        return "misuse", f"a library cannot be loaded ({said.splitlines()[-1]}){beyond}", 2
     if isinstance(error, MemoryError):
         what = f"not enough memory ({str(error) or 'no details'})"
         less = "try a smaller --len, --batch, --width or --layers"
-        return "failed", f"{what}{within_limit()}; {less}", 1
-    if isinstance(error, ImportError) and (beyond := within_limit()):
-        return "misuse", f"a library cannot be loaded ({str(error).strip().splitlines()[-1]}){beyond}", 2
+        return "failed", f"{what}{beyond}; {less}", 1
     if isinstance(error, BrokenPipeError):
         return "failed", "whoever read the output has left", 128 + signal.SIGPIPE
     if isinstance(error, OSError):
@@ -136,6 +140,12 @@ def explain(error: BaseException) -> tuple[str, str, int]:
         return "misuse", f"{said}; to see what is wrong with it: {look}", 2
     report = "please report it, with what the same command says after `--traceback`"
     return "internal", f"internal error: {what}; this is a bug in peref: {report}", 1
+
+
+def while_importing(error: BaseException) -> bool:
+    """Whether it arose where a module was loaded: for want of room it may be of any kind."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_filename.startswith("<frozen importlib") for frame, _ in frames)
 
 
 def misused(error: Any) -> str:
