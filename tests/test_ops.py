@@ -119,6 +119,7 @@ CASES = {
     "ops.activation.log_sigmoid": [([3 * random(3, 5)], {})],
     "ops.activation.minus_exp": [([random(3, 5)], {})],
     "ops.activation.sigmoid": [([3 * random(3, 5)], {})],
+    "ops.activation.squashed": [([3 * random(3, 5)], {})],
     "ops.activation.relu2": [([3 * random(3, 5)], {})],
     "ops.activation.swiglu_clamped": [([3 * random(3, 5), 3 * random(3, 5, seed=1)], {"limit": 2.0})],
     "ops.experts.routed": [

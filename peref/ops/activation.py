@@ -79,6 +79,19 @@ def silu_backward(saved, dy):
 silu = Op(silu_forward, silu_backward)
 
 
+def squashed_forward(b):
+    """16 sigmoid(b) of each number of b [...]. Liu et al. 2021, arXiv:2111.09883, in its code."""
+    s = logistic(b)
+    return 16 * s, s
+
+
+def squashed_backward(s, dy):
+    return (16 * dy * s * (1 - s),)
+
+
+squashed = Op(squashed_forward, squashed_backward)
+
+
 def softplus_forward(x):
     """ln(1 + e^x) of each number of x [...], without overflow."""
     xp = namespace(x)

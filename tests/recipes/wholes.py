@@ -13,7 +13,7 @@ model). A recipe says what is otherwise with its encoding:
     TRAINED     the shape of a model of full size that is trained; others train a tiny one
     MORE_FLAGS  "block-gpt2", "model", "chunks" or "positions" -> flags that those cases of it have besides
     NOT_FLAGS   flags that its traces do not have
-    CORE_ONLY   whether the full set has no block, model and step of it
+    CORE_ONLY   whether the full set has nothing of it but WHOLES
     WHOLES      cases of its own, made by the functions at the end of this file or written out
 
 The aligned cases are op and attn at sizes that kernels are made for.
@@ -312,7 +312,7 @@ def of_aligned(name: str, level: str, slug: str, why: str, **given: Any) -> Case
 
 def every_aligned() -> Iterator[Case]:
     """Heads of 64 and 128 channels, 8 over 2 of them, tokens by sixteens."""
-    for name in names():
+    for name in in_full_set():
         if get(name).hook in ("", "rotate", "bias"):
             yield from aligned(name, "64")
     yield from (case for case in own("attn", "op") if case.slug.startswith("aligned-"))

@@ -25,8 +25,7 @@ Matrices start as every linear map here, a_k uniform within (inputs)**-0.5, as i
 one more number for each head, a_(n+1), the same for a whole row of logits: softmax does not see it and it has
 no gradient, so it is left out.
 
-Not here: distances in two dimensions, and with them Swin v2's logarithm of shares of an image's window; a
-bias made of content.
+Not here: distances in two dimensions (log_cpb is Swin v2's); a bias made of content.
 """
 
 from itertools import pairwise
@@ -35,28 +34,14 @@ from typing import Literal
 import numpy as np
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
-from peref.ops.activation import logistic, relu, silu
+from peref.ops.activation import relu, silu, squashed
 from peref.ops.linear import initial
 from peref.ops.shape import swap
-from peref.tape import Op
 from peref.xp import namespace
 
 Distance = Literal["linear", "log"]
 Norm = Literal["none", "layer"]
 Output = Literal["plain", "sigmoid"]
-
-
-def squashed_forward(b):
-    """16 sigmoid(b) of each number of b [...]."""
-    s = logistic(b)
-    return 16 * s, s
-
-
-def squashed_backward(s, dy):
-    return (16 * dy * s * (1 - s),)
-
-
-squashed = Op(squashed_forward, squashed_backward)
 
 
 def init(rng, *, H, width: int = 32, depth: int = 2, norm: Norm = "none"):

@@ -11,7 +11,11 @@ max_distance  None, or farther distances share the last entry of their side, as 
               (arXiv:1803.02155, section 3.2): the table is [H,max_distance+1] or [H,2max_distance+1], and any
               length has entries. A causal model then puts the future with distance 0.
 
-Not here: a table made by a small network (dynamic_bias), rows weighed by content (x-transformers'
+Swin v1's table of a window of w by w patches (Liu et al. 2021, arXiv:2103.14030) is this one: at positions
+row (2w - 1) + column, two-sided, with max_distance=2w(w - 1). Its entries, (2w - 1)^2 for each head, are in
+the order of ours.
+
+Not here: a table made by a small network (dynamic_bias, log_cpb), rows weighed by content (x-transformers'
 RelativeProj), which is no function of distance.
 """
 
