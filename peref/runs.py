@@ -463,11 +463,12 @@ def _sealed(record: Mapping[str, Any]) -> str:
 
 
 def strange(record: dict[str, Any]) -> str:
-    """What in a record is not as RECORD says; "" for nothing. A run of a task has a model with an encoder."""
+    """What in a record is not as RECORD says; "" for nothing. A model with an encoder learns a task."""
     if said := misfit(record, RECORD):
         return said
-    there = "task" in record, "encoder" in record["config"], "longest" in record["data"]
-    return "" if len({*there}) == 1 else "of task, config.encoder and data.longest some are missing"
+    if ("task" in record) != ("longest" in record["data"]):
+        return "of task and data.longest one is missing"
+    return "" if "task" in record or "encoder" not in record["config"] else "an encoder without a task"
 
 
 def check_finite(arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,11 +1,20 @@
-"""Tasks: sequences to answer, made of numbers alone. A sample is a function of (task, seed, index, longest).
+"""Tasks: sequences to answer. A sample is a function of (task, seed, index, longest), and of the text where
+the task hides something in one. All are re-creations for small models.
 
-    source    letters and an end mark; padding behind it has segment 0
-    answer    a begin mark and what the task makes of the letters; at each place the next one is asked, at the
-              last the end mark
+copy        the letters of a source again
+reverse     the last letter first
+induction   the letter that followed the only mark before: an induction head with one question (Olsson et
+            al. 2022, arXiv:2209.11895; Fu et al. 2022, arXiv:2212.14052)
+mqar        of each key its value, many times (multi-query associative recall: Arora et al. 2023,
+            arXiv:2312.04927); here a pair in 8 tokens, at most 64, letters between the questions
+passkey     five digits that stand somewhere in a text (Mohtashami, Jaggi 2023, arXiv:2305.16300, with a
+            sentence instead of theirs)
 
-Here: reverse. Another task is one more entry of TASKS. Not here: what learns them (train.py), how many
-answers are right (exact_match.py).
+A decoder alone reads one sequence and is asked its answer; copy and reverse also go to an encoder and a
+decoder, as a source (letters and an end mark; padding behind it has segment 0) and an answer behind a begin
+mark. At each place the next token is asked, at the last of an answer the end mark.
+
+Not here: what learns them (train.py), how many answers are right (exact_match.py).
 """
 
 import hashlib
@@ -15,30 +24,100 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peref.data import Corpus
 from peref.errors import Misuse, did_you_mean
 from peref.rng import generator
 
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
 PADDING, BEGIN, END = 0, 2, 3  # as tokens; 2 and 3 are ASCII's begin and end of a text
+MARK = ord("!")
+KEYS, VALUES = np.arange(128, 192), np.arange(192, 256)
+TOKENS_A_PAIR = 8
+NEEDLE, QUESTION, DIGITS = b"\nThe pass key is %d.\n", b"\nThe pass key is ", 5
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of what is looked for, in held-out samples
+
+Asked = tuple[Any, Any]  # tokens, and what is asked at each, -1 nothing
+
+
+def behind(answer: Callable[[Any], Any]) -> Callable[..., Asked]:
+    """Letters and their answer in one sequence."""
+
+    def sequence(rng: Any, n: int, *_: Any) -> Asked:
+        letters = rng.choice(LETTERS, n)
+        said = answer(letters)
+        return [*letters, BEGIN, *said], [-1] * n + [*said, END]
+
+    return sequence
+
+
+def induction(rng: Any, n: int, text: Any, depth: float) -> Asked:
+    """Letters with a mark, which is also the last token."""
+    tokens = rng.choice(LETTERS, n)
+    place = round(depth * (n - 3))
+    tokens[[place, -1]] = MARK
+    return tokens, [-1] * (n - 1) + [tokens[place + 1]]
+
+
+def mqar(rng: Any, n: int, *_: Any) -> Asked:
+    """Keys with their values behind them, then each key once more among letters."""
+    count = min(max(1, n // TOKENS_A_PAIR), len(KEYS))
+    keys, values = rng.permutation(KEYS)[:count], rng.choice(VALUES, count)
+    tokens, targets = rng.choice(LETTERS, n).astype(int), np.full(n, -1)
+    tokens[: 2 * count] = np.stack([keys, values], 1).ravel()
+    asked = rng.permutation(np.arange(2 * count, n))[:count]
+    tokens[asked], targets[asked] = keys, values
+    return tokens, targets
+
+
+def passkey(rng: Any, n: int, text: np.ndarray, depth: float) -> Asked:
+    """A text with the key in it, and the question, answered up to the last digit."""
+    key = int(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))
+    needle, digits = NEEDLE % key, b"%d" % key
+    room = n - len(needle) - len(QUESTION) - (DIGITS - 1)
+    first = int(rng.integers(0, len(text) - room + 1))
+    place = round(depth * room)
+    hay = text[first : first + room].tobytes()
+    whole = hay[:place] + needle + hay[place:] + QUESTION + digits
+    return [*whole[:-1]], [-1] * (n - DIGITS) + [*digits]
 
 
 class Task(NamedTuple):
-    """What is answered. A change of what it makes of a seed and an index changes its version; `recipe` are
-    fields of Recipe that suit it.
+    """What is answered. A change of what it makes of a seed and an index changes its version.
+
+    words     of the answer; sequence: (rng, n, text, depth 0 to 1) -> tokens and targets of a decoder alone
+    model     fields of Config, recipe: of Recipe, that suit a decoder alone
+    longest   the length to train at unless said; shortest: the least there is
+    answer    of letters [N] at most N, where an encoder and a decoder can be asked as well
+    deep      whether what is looked for stands somewhere, and text: in a text
     """
 
     version: int
     words: str
-    answer: Callable[[Any], Any]  # of letters [N], at most N of them
+    sequence: Callable[..., Asked]
+    model: dict[str, Any]
     recipe: dict[str, Any]
+    longest: int = 32
+    shortest: int = 1
+    answer: Callable[[Any], Any] | None = None
+    deep: bool = False
+    text: bool = False
 
 
+SMALL: dict[str, Any] = {"layers": 2, "C": 64, "H": 2, "G": 2}
+OF_PAIRS: dict[str, Any] = {"steps": 2000, "batch": 32}
+SHORTEST_KEY = len(NEEDLE % 10 ** (DIGITS - 1)) + len(QUESTION) + DIGITS - 1
+SAME, REVERSED = (lambda letters: letters), (lambda letters: letters[::-1])
 TASKS = {
+    "copy": Task(1, "the letters of the source again", behind(SAME), SMALL, OF_PAIRS, answer=SAME),
     "reverse": Task(
-        1,
-        "the letters of the source, last first",
-        lambda letters: letters[::-1],
-        {"steps": 2000, "batch": 32},
+        1, "the letters of the source, last first", behind(REVERSED), SMALL, OF_PAIRS, answer=REVERSED
+    ),
+    "induction": Task(
+        1, "the letter behind the only other mark", induction, SMALL, OF_PAIRS, 64, 3, deep=True
+    ),
+    "mqar": Task(1, "of each key the value that stood behind it", mqar, SMALL, OF_PAIRS, 64, 3),
+    "passkey": Task(
+        1, "five digits hidden in a text", passkey, SMALL, OF_PAIRS, 128, SHORTEST_KEY, deep=True, text=True
     ),
 }
 
@@ -54,38 +133,69 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Exercise:
-    """A task with sources of 1 to `longest` letters, to train on."""
+    """A task of length up to `longest`, to train on: for a decoder `alone`, else for an encoder and a
+    decoder. `corpus` is the text of those that hide something in one.
+    """
 
     name: str
     longest: int = 32
+    alone: bool = False
+    corpus: Corpus | None = None
 
     def __post_init__(self) -> None:
         if self.name not in TASKS:
             known = "expected one of: " + ", ".join(TASKS)
             raise Misuse(f"unknown task '{self.name}'{did_you_mean(self.name, TASKS, known)}")
-        if self.longest < 1:
-            raise Misuse(f"the length of a source is {self.longest}; expected at least 1")
+        if not self.alone and self.task.answer is None:
+            raise Misuse(f"the task {self.name} is one sequence, for a decoder alone; leave out the encoder")
+        if (self.corpus is not None) != self.task.text:
+            what = "hides something in a text; give one" if self.task.text else "has no text; leave it out"
+            raise Misuse(f"the task {self.name} {what}")
+        least = self.task.shortest
+        if self.longest < least:
+            what = "a source" if self.task.answer else f"the task {self.name}"
+            raise Misuse(f"the length of {what} is {self.longest}; expected at least {least}")
+        if self.corpus and len(self.corpus.valid) < self.longest:
+            there = len(self.corpus.valid)
+            raise Misuse(f"{self.corpus.name} has {there} bytes held out, too few for length {self.longest}")
 
     @property
     def task(self) -> Task:
         return TASKS[self.name]
 
     @property
+    def tokens(self) -> int:
+        """How many a model reads at once."""
+        if not self.alone:
+            return self.longest + 1
+        return 2 * self.longest + 1 if self.task.answer else self.longest
+
+    @property
     def sha256(self) -> str:
         """Of all that decides a sample beside seed and index."""
-        return hashlib.sha256(f"{self.name} {self.task.version} {self.longest}".encode()).hexdigest()
+        said = f"{self.name} {self.task.version} {self.longest}" + " alone" * self.alone
+        said += f" {self.corpus.sha256}" if self.corpus else ""
+        return hashlib.sha256(said.encode()).hexdigest()
 
-    def sample(self, seed: int, index: int) -> np.ndarray:
-        """The letters of a source, [N] with N from 1 to `longest`."""
+    def sample(self, seed: int, index: int) -> Any:
+        """A source, letters [N] with N from 1 to `longest`; for a decoder alone tokens and what is asked."""
         rng = generator(seed, f"task {self.name}", index)
-        return rng.choice(LETTERS, int(rng.integers(1, self.longest + 1)))
+        n = int(rng.integers(self.task.shortest, self.longest + 1))
+        if not self.alone:
+            return rng.choice(LETTERS, n)
+        return self.task.sequence(rng, n, self.corpus and self.corpus.train, rng.random())
 
-    def held_out(self, index: int) -> np.ndarray:
-        """The letters of a source to test with, [longest], from a stream of random numbers of its own."""
-        return generator(0, f"task {self.name} held out", self.longest, index).choice(LETTERS, self.longest)
+    def held_out(self, index: int) -> Any:
+        """As sample, of length `longest`, from a stream of random numbers of its own."""
+        rng = generator(0, f"task {self.name} held out", self.longest, index)
+        if not self.alone:
+            return rng.choice(LETTERS, self.longest)
+        text = self.corpus and self.corpus.valid
+        return self.task.sequence(rng, self.longest, text, DEPTHS[index % len(DEPTHS)])
 
     def batch(self, sources: Iterable[Any]) -> Batch:
         """These letters with their answers."""
+        assert self.task.answer
         rows = list(sources)
         if (most := max(map(len, rows))) > self.longest:
             raise Misuse(f"a source has {most} letters; expected at most {self.longest}")
@@ -96,6 +206,20 @@ class Exercise:
             tokens[: len(answer) + 1], targets[: len(answer) + 1] = [BEGIN, *answer], [*answer, END]
         return found
 
-    def drawn_batch(self, seed: int, number: int, size: int) -> Batch:
-        """The samples of batch `number`, counted from 0."""
-        return self.batch(self.sample(seed, number * size + row) for row in range(size))
+    def asked(self, samples: Iterable[Any]) -> tuple[Any, np.ndarray]:
+        """What a model reads of samples, tokens [B,T] or (source, seg, tokens), and targets [B,T], -1 where
+        nothing is asked.
+        """
+        if not self.alone:
+            *inputs, targets = self.batch(samples)
+            return tuple(inputs), targets
+        rows = list(samples)
+        tokens, targets = (np.full((len(rows), self.tokens), fill) for fill in (PADDING, -1))
+        for (said, wanted), *into in zip(rows, tokens, targets, strict=True):
+            for row, one in zip(into, (said, wanted), strict=True):
+                row[: len(one)] = one
+        return tokens, targets
+
+    def drawn_batch(self, seed: int, number: int, size: int) -> tuple[Any, np.ndarray]:
+        """As asked, the samples of batch `number`, counted from 0."""
+        return self.asked(self.sample(seed, number * size + row) for row in range(size))

@@ -56,12 +56,22 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
         if cfg.V < VOCABULARY:
             raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
         check_length(corpus, cfg.L)
-    if isinstance(corpus, Exercise) and LETTERS.max() >= cfg.V:
-        raise Misuse(f"V is {cfg.V}; the letters of a task want at least {LETTERS.max() + 1}")
+    if isinstance(corpus, Exercise):
+        check_exercise(cfg, corpus)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
         for one in (cfg.encoder, cfg.decoder) if isinstance(cfg, Pair) else (cfg,):
             check_training(one, recipe.dtype, recipe.batch, recipe.accumulate, meant)
+
+
+def check_exercise(cfg: Config | Pair, exercise: Exercise) -> None:
+    """Raises Misuse for a model that cannot read the task."""
+    least = VOCABULARY if exercise.alone else int(LETTERS.max()) + 1
+    if least > cfg.V:
+        what = "a task has bytes, and" if exercise.alone else "the letters of a task"
+        raise Misuse(f"V is {cfg.V}; {what} want{'s' * exercise.alone} at least {least}")
+    if isinstance(cfg, Config) and not cfg.causal:
+        raise Misuse("causal is False, but a task is answered token by token; leave it out")
 
 
 def check_positions(cfg: Config | Pair, recipe: Recipe) -> None:
@@ -82,18 +92,17 @@ def check_positions(cfg: Config | Pair, recipe: Recipe) -> None:
 def lesson(
     cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int
 ) -> tuple[Any, ...]:
-    """Inputs and targets of a micro-batch, and where positions are drawn their place: the samples of a task
-    for a pair, else windows of text, with the token that follows each, or where a model reads both ways with
-    masks. A pure function of its arguments.
+    """Inputs and targets of a micro-batch, and where positions are drawn their place: the samples of a task,
+    else windows of text, with the token that follows each, or where a model reads both ways with masks. A
+    pure function of its arguments.
     """
     if isinstance(corpus, Exercise):
         number = (step - 1) * recipe.accumulate + part
-        drawn = corpus.drawn_batch(recipe.seed, number, recipe.batch)
-        return drawn[:-1], drawn.targets
-    how = {"batch": recipe.batch, "length": cfg.L, "part": part}
-    asked = batch(corpus.train, recipe.seed, step, **how)
-    if isinstance(cfg, Config) and not cfg.causal:
-        asked = masked_tokens(asked[0], generator(recipe.seed, "mask", step, part))
+        asked = corpus.drawn_batch(recipe.seed, number, recipe.batch)
+    else:
+        asked = batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
+        if isinstance(cfg, Config) and not cfg.causal:
+            asked = masked_tokens(asked[0], generator(recipe.seed, "mask", step, part))
     if isinstance(cfg, Pair) or recipe.positions is None:
         return asked
     (draw, N), rng = draw_of(recipe.positions), generator(recipe.seed, "positions", step, part)
@@ -282,11 +291,10 @@ def validated(
     `saved` is the last step on disk.
     """
     with np.errstate(all="ignore"):
-        if isinstance(cfg, Pair):
-            assert isinstance(corpus, Exercise)
+        if isinstance(corpus, Exercise):
             row = exact_match(cfg, p, corpus, TESTED, be=be)
         else:
-            assert isinstance(corpus, Corpus)
+            assert isinstance(cfg, Config)
             row, _, _ = score(cfg, p, corpus.valid[: most + 1], cfg.L, be=be)
     if not math.isfinite(row["loss"]):
         raise Diverged(f"step {step}: the validation loss is {row['loss']}; {onwards(run, saved)}")

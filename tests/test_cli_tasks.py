@@ -9,6 +9,7 @@ from check import same_numbers
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.runs import newest
+from peref.tasks import TASKS
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--backend", "numpy", "--steps", "4"]
 REVERSE = ["--task", "reverse", "--encoder", "rope", "--pe", "alibi", "--len", "6", "--batch", "4", *SMALL]
@@ -54,6 +55,41 @@ def test_a_task_is_trained_evaluated_and_answered(cli):
     assert all(answer["exact"] == (answer["answer"] == answer["source"][::-1]) for answer in ten)
     right = sum(answer["exact"] for answer in ten)
     assert f"{right} of 10 exactly right" in cli("generate", found["run"], "--backend", "numpy")[1]
+
+
+def test_a_decoder_alone_is_trained_evaluated_and_resumed(cli):
+    """Of a task in a text the text may lie elsewhere by then; another one is refused."""
+    words = ["--task", "passkey", "--pe", "rope", "--data", "text.txt", "--len", 48, *SMALL]
+    code, out, err = cli("train", *words)
+    assert code == 0, err
+    assert "passkey: five digits hidden in a text; lengths of 45 to 48" in out
+    assert "bits/token" in out
+    found = document(cli, "eval", "--task", "passkey", "--samples", 10, "--len", 96)
+    assert [row["length"] for row in found["rows"]] == [48, 96]
+    assert all(len(row["by_depth"]) == 5 for row in found["rows"])
+    assert found["effective"] == 0
+    out = cli("eval", found["run"], "--samples", 10, "--backend", "numpy")[1]
+    for said in ("encoding      rope", "at 0%  at 25%", "effective     not learned"):
+        assert said in out
+    Path("text.txt").rename("moved.txt")
+    assert document(cli, "eval", "--data", "moved.txt", "--samples", 10, "--len", 96) == found
+    Path("text.txt").write_text("another\n" * 600)
+    assert "is not the text that" in cli("eval", "--backend", "numpy")[2]
+    Path("moved.txt").rename("text.txt")
+    assert "is a decoder alone, which `eval` asks" in cli("generate", found["run"])[2]
+    assert "--from takes one of text" in cli("train", "--from", found["run"])[2]
+
+
+def test_sizes_and_steps_of_a_task_are_its_own_unless_said(cli):
+    code, _, err = cli(
+        "train", "--task", "copy", "--pe", "rope", "--len", 4, "--backend", "numpy", "--steps", 1
+    )
+    assert code == 0, err
+    record = newest("runs", task="copy").record
+    task = TASKS["copy"]
+    assert {key: record["config"][key] for key in task.model} == task.model
+    assert record["recipe"]["batch"] == task.recipe["batch"]
+    assert (record["config"]["L"], record["recipe"]["steps"]) == (9, 1)
 
 
 def test_on_cupys_arrays_a_task_is_what_it_is_on_numpys(cli, cupy):
@@ -113,12 +149,26 @@ def test_an_encoder_fills_in_masks(cli):
 
 REFUSED = {
     "no task": (["train", "--encoder", "rope"], "add --task reverse"),
-    "no encoder": (["train", "--task", "reverse"], "add --encoder NAME"),
+    "an encoder of one sequence": (
+        ["train", "--task", "mqar", "--encoder", "rope"],
+        "the task mqar is one sequence, for a decoder alone; leave out the encoder",
+    ),
+    "too short": (["train", "--task", "passkey", "--len", "44"], "is 44; expected at least 45"),
+    "a text of none": (["train", "--task", "copy", "--data", "text.txt"], "copy has no text"),
+    "a text that is too short": (
+        ["train", "--task", "passkey", "--len", "400", "--data", "text.txt"],
+        "186 bytes held out, too few for length 400",
+    ),
+    "a decoder of both ways": (
+        ["train", "--task", "copy", "--no-causal"],
+        "leave out --valid-bytes, --causal",
+    ),
+    "few bytes": (["train", "--task", "mqar", "--model", "V=255"], "wants at least 256"),
     "another task": (["train", "--task", "revers", "--encoder", "rope"], "did you mean 'reverse'?"),
-    "a text": (["train", *REVERSE, "--data", "text.txt"], "leave out --data"),
+    "a text": (["train", *REVERSE, "--data", "text.txt"], "the task reverse has no text; leave out --data"),
     "bytes of a text": (
         ["train", *REVERSE, "--valid-bytes", "9"],
-        "leave out --data, --valid-bytes, --causal",
+        "leave out --valid-bytes, --causal",
     ),
     "few letters": (
         ["train", *REVERSE, "--model", "V=10"],
@@ -166,7 +216,7 @@ def test_options_of_a_text_are_refused_for_a_task_and_the_other_way_round(cli):
         (["generate", "--prompt", "abcdefg"], "a source has 7 letters; expected at most 6"),
         (["show", "alibi", "--run", run], "is of an encoder and a decoder"),
         (["train", "--resume", run, "--task", "reverse"], "leave out --task"),
-        (["train", "--resume", run, "--data", "text.txt"], "leave out --data"),
+        (["eval", "--data", "text.txt"], "has no text; leave out --data"),
     ):
         code, _, err = cli(*args)
         assert code in (1, 2)

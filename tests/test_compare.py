@@ -15,11 +15,14 @@ from peref import backends, data, evaluate
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.config import Config
+from peref.exact_match import exact_match
 from peref.lab import comparison_report as report
+from peref.lab import task_report
 from peref.lab.comparison import memory
 from peref.lab.paired import estimate, student
 from peref.parameters import init
 from peref.runs import open_run
+from peref.tasks import Exercise
 
 SMALL = ["--len", 8, "--to", 32, "--bytes", 512, "--width", 16, "--heads", 2, "--layers", 1, "--steps", 3]
 SMALL += ["--batch", 2, "--backend", "numpy", "--data", "text.txt"]
@@ -177,7 +180,48 @@ def test_a_document_without_losses_is_none(compare):
 
 def test_names_that_are_html_are_text():
     found = document({"<b>": np.ones(16), "a": np.ones(16)})
-    assert "<b>" not in report.report_page(found, [b""]).partition("<table>")[2]
+    assert "<b>" not in report.report_page(found, report.told(found), [b""]).partition("<table>")[2]
+
+
+def test_a_task_has_its_own_table(compare):
+    """Shares and effective lengths, found again like losses; depth where the task has one."""
+    words = ["compare", "--json", "--task", "passkey", "--len", 48, "--to", 96, "--samples", 10, "--pe"]
+    words += ["rope,none", "--scale", "pi", "--seeds", 2, *SMALL[6:]]
+    assert run_cli([str(word) for word in words], Signals()) == 0
+    found = json.loads(Path("comparison/comparison.json").read_text())
+    assert (found["lengths"], found["samples"], found["L"]) == ([48, 96], 10, 48)
+    assert [entry["label"] for entry in found["entries"]] == ["rope", "none", "pi, as it is"] * 2
+    entry = found["entries"][0]
+    run = open_run(entry["run"])
+    cfg, params, _ = evaluate.weights_of(run)
+    exercise = Exercise("passkey", 96, True, data.corpus("text.txt"))
+    assert entry["rows"][1] == exact_match(cfg, params, exercise, 10, be=backends.get("numpy"))
+    told = task_report.told_of_task(found)
+    assert (len(told.panels), told.head) == (4, ["encoding", "48", "96", "effective", "memory"])
+    assert told.rows[0][:4] == ["rope", "0.000", "0.000", "not learned"]
+    assert "Not learned by rope, none, pi, as it is." in told.sentences
+    assert "1 layers" not in " ".join(told.sentences)
+    again = compare("--again", "comparison/comparison.json", "-o", "second")
+    assert again["entries"] == found["entries"]
+    assert len(Path("second/comparison.csv").read_text().splitlines()) == 1 + 3 * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--task", "copy", "--bytes", 512], "leave out --bytes"),
+        (["--task", "copy", "--data", "text.txt"], "copy has no text"),
+        (["--task", "copi"], "did you mean 'copy'"),
+        (["--task", "copy", "--pe", "learned"], "which has 33 tokens"),
+        (["--task", "passkey", "--scale", "pi", "--pe", "rope", "--finetune", 2], "leave out --finetune"),
+        (["--samples", 5], "--samples is for --task"),
+    ],
+)
+def test_what_a_task_has_no_use_for(folder, capsys, words, said):
+    shape = [*SMALL[6:-2], "--len", 8, "--to", 16]
+    assert run_cli(["compare", *map(str, [*shape, *words])], Signals()) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 def document(nats, cut=None, L=2, longest=4):

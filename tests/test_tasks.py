@@ -2,6 +2,7 @@
 them and resume with the same bits.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,9 @@ from peref.data import batch
 from peref.encoder_decoder import answered
 from peref.errors import Misuse
 from peref.evaluate import Protocol, evaluate, score, weights_of
-from peref.exact_match import answers, exact_match
+from peref.exact_match import answers, effective_length, exact_match, lengths_of
 from peref.generate import generate
+from peref.lab.responses import byte_label
 from peref.masking import masked_tokens
 from peref.pair import Pair
 from peref.recipe import Recipe
@@ -24,7 +26,8 @@ from peref.rng import generator
 from peref.tasks import Exercise
 from peref.train import create_run, lesson, train
 
-REVERSE = Exercise("reverse", 5)
+REVERSE, MQAR = Exercise("reverse", 5), Exercise("mqar", 20, alone=True)
+PASSKEY = Exercise("passkey", 50, alone=True, corpus=CORPUS)
 LETTERS = {"C": 16, "H": 2, "layers": 1, "L": 6}
 
 
@@ -76,6 +79,96 @@ def test_lengths_go_from_1_to_the_longest():
     assert {*lengths} == {1, 2, 3, 4, 5}
     assert all(40 < lengths.count(n) < 80 for n in range(1, 6))
     assert {len(REVERSE.held_out(index)) for index in range(20)} == {5}
+
+
+def alone(name, longest):
+    return Exercise(name, longest, alone=True, corpus=CORPUS if name == "passkey" else None)
+
+
+ALONE = [("copy", 4), ("reverse", 4), ("induction", 9), ("mqar", 17), ("passkey", 60)]
+
+
+@pytest.mark.parametrize(("name", "longest"), ALONE)
+def test_what_is_asked_of_a_decoder_alone(name, longest):
+    """By what the words of each task say, of every sample; the first are the frozen ones of version 1."""
+    exercise = alone(name, longest)
+    tokens, targets = exercise.asked([exercise.held_out(n) for n in range(40)])
+    assert tokens.shape == targets.shape == (40, exercise.tokens)
+    for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
+        assert answers_of(name, row) == {n: t for n, t in enumerate(wanted) if t >= 0}
+    assert shown(tokens[1]) + " " + shown([t for t in targets[1] if t >= 0]) == FROZEN_ALONE[name]
+    drawn, _ = exercise.drawn_batch(3, 1, 2)
+    assert shown(drawn[1]) == FROZEN_DRAWN[name]
+    same(exercise.asked([exercise.sample(3, 3)])[0][0], drawn[1], 0)
+    assert exercise.task.version == 1
+
+
+def answers_of(name, row):
+    """Place -> answer, read from the tokens alone."""
+    if name in ("copy", "reverse"):
+        letters = row[: row.index(2)]
+        said = letters if name == "copy" else letters[::-1]
+        assert row[len(letters) + 1 :] == said
+        return dict(enumerate([*said, 3], len(letters)))
+    if name == "induction":
+        assert row.count(33) == 2
+        return {len(row) - 1: row[row.index(33) + 1]}
+    if name == "mqar":
+        value = {row[n]: row[n + 1] for n in range(0, 4, 2)}
+        assert all(128 <= k < 192 <= v for k, v in value.items())
+        return {n: value[token] for n, token in enumerate(row) if n >= 4 and token in value}
+    text = bytes(row).decode()
+    key = re.search(r"\nThe pass key is (\d{5})\.\n", text)[1]
+    assert text.endswith(f"\nThe pass key is {key[:4]}")
+    return dict(enumerate(key.encode(), len(row) - 5))
+
+
+def shown(tokens):
+    return "".join(map(byte_label, map(int, tokens)))
+
+
+FROZEN_ALONE = {
+    "copy": "ywls02ywls ywls03",
+    "reverse": "jjmh02hmjj hmjj03",
+    "induction": "es!oppuz! o",
+    "mqar": "9ae48fff8fsyebtq9aysinb ffe4",
+    "passkey": "cat␣⏎The␣pass␣key␣is␣23565.⏎mat␣sat␣sat⏎The␣pass␣key␣is␣2356 23565",
+}
+FROZEN_DRAWN = {
+    "copy": "xlvv02xlvv",
+    "reverse": "cdp02pdc0000",
+    "induction": "!bdfb!000000",
+    "mqar": "8dd48dbftrxhwujzs000000",
+    "passkey": "t␣ran␣mat␣⏎The␣pass␣key␣is␣49866.⏎⏎The␣pass␣key␣is␣49860000000000",
+}
+
+
+def test_the_depth_of_a_needle():
+    """Of held-out samples in equal steps from the first place to the last, of the others anywhere; its text
+    is that of the corpus: the held-out part for the former.
+    """
+    places = [bytes(map(int, PASSKEY.held_out(n)[0])).index(b"\nThe") for n in range(5)]
+    assert places == [0, 1, 2, 4, 5]  # of 5 bytes of text, where 2.5 is rounded to even
+    held = bytes(map(int, PASSKEY.held_out(4)[0]))[:5]
+    assert held in CORPUS.valid.tobytes()
+    marks = [alone("induction", 9).held_out(n)[0].tolist().index(33) for n in range(5)]
+    assert marks == [0, 2, 3, 4, 6]
+    drawn = [bytes(map(int, PASSKEY.sample(0, n)[0])).index(b"\nThe") for n in range(90)]
+    assert {*drawn} == {0, 1, 2, 3, 4, 5}
+
+
+def test_exact_match_by_depth_and_the_effective_length():
+    """Of a model that knows the answer where it is in the first half alone; 0 where the length trained for
+    fails, whatever is beyond.
+    """
+    row = exact_match(tiny("rope", L=50), model.init(tiny("rope", L=50), 0, np.float64), PASSKEY, 7)
+    assert row["by_depth"] == [0.0] * 5
+    rows = lambda *shares: [{"length": 4 << n, "exact": x} for n, x in enumerate(shares)]
+    assert effective_length(rows(1.0, 0.95, 0.96, 0.94, 1.0), 8) == 16
+    assert effective_length(rows(1.0, 0.94, 1.0), 8) == 0
+    assert effective_length(rows(0.9, 1.0, 1.0), 8) == 0
+    assert effective_length(rows(1.0, 1.0), 8) == 8
+    assert lengths_of(alone("passkey", 60), 120) == [60, 120]
 
 
 # ---------------------------------------------------------------- masks
@@ -132,10 +225,14 @@ def made(root, form, steps=4, **given):
     recipe = replace(SMALL, steps=steps, **given)
     if form == "masked":
         return create_run(root, tiny("rope", causal=False), recipe, CORPUS, "words", BE, ["train"]), CORPUS
-    return create_run(root, pair_of(), recipe, REVERSE, "reverse", BE, ["train"]), REVERSE
+    if form == "task":
+        return create_run(root, pair_of(), recipe, REVERSE, "reverse", BE, ["train"]), REVERSE
+    exercise = MQAR if form == "alone" else PASSKEY
+    cfg = tiny("rope", L=exercise.tokens)
+    return create_run(root, cfg, recipe, exercise, "words", BE, ["train"]), exercise
 
 
-@pytest.mark.parametrize("form", ["masked", "task"])
+@pytest.mark.parametrize("form", ["masked", "task", "alone", "in a text"])
 def test_a_stopped_run_goes_on_to_the_same_bits(form, tmp_path):
     """Also with two micro-batches in a step; the record says what it learns."""
     (whole, corpus), (run, _) = (made(tmp_path, form, accumulate=2) for _ in range(2))
@@ -145,8 +242,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(form, tmp_path):
         assert last["event"] == "stopped"
     list(train(run, corpus, BE))
     assert result(run) == result(whole)
-    assert ("exact" in done["valid"]) == (form == "task")
-    assert run.task == (None if form == "masked" else "reverse")
+    assert ("exact" in done["valid"]) == (form != "masked")
+    assert run.task == {"masked": None, "task": "reverse", "alone": "mqar", "in a text": "passkey"}[form]
 
 
 @pytest.mark.parametrize("form", ["masked", "task"])

@@ -18,19 +18,21 @@ from peref import train as loop
 from peref.backends import Backend
 from peref.cli import options, text
 from peref.cli.completion import RUNS
-from peref.cli.evaluate import BYTES
+from peref.cli.evaluate import BYTES, SAMPLES
 from peref.cli.found import backend_of
 from peref.cli.options import of_model, of_recipe, picked
 from peref.cli.progress import Progress
 from peref.cli.signals import Interrupted, Signals
+from peref.cli.train import text_of_task
 from peref.config import Config
 from peref.environment import environment
 from peref.errors import Misuse, counted
-from peref.lab import comparison
-from peref.lab import comparison_report as report
+from peref.lab import comparison, comparison_report, task_report
 from peref.lab.comparison import Contender, Plan
+from peref.lab.comparison_report import Told
 from peref.recipe import Recipe
 from peref.schema import misfit
+from peref.tasks import TASKS, Exercise
 
 BRIEF, LONGER = 250, 8
 OF_REPORT = ("again", "output", "as_json")
@@ -38,7 +40,7 @@ COMPARED = "none,sinusoidal,rope,alibi,t5"
 OF_DOCUMENT = {"lengths": "array", "L": "integer", "seeds": "array", "entries": "array"}
 DOCUMENT = {
     "type": "object",
-    "required": [*OF_DOCUMENT, "bytes", "text", "recipe", "environment", "corpus"],
+    "required": [*OF_DOCUMENT, "recipe", "environment", "corpus"],
     "properties": {key: {"type": kind} for key, kind in OF_DOCUMENT.items()},
 }
 
@@ -54,6 +56,7 @@ DOCUMENT = {
     option="--cycle",
     multiple=True,
 )
+@options.task_option(f"Compare on a task instead of text: {', '.join(TASKS)}.")
 @of_model("--len", "L", "The length to train for.")
 @options.size_option("--to", "longest", f"The longest length to evaluate.  [default: {LONGER} times --len]")
 @options.size_option("--seeds", "Models of each encoding, from other first weights.  [default: 1]")
@@ -73,6 +76,7 @@ DOCUMENT = {
 @of_recipe("--seed", "seed", "The first random seed.")
 @options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]")
 @click.option("--bytes", "count", type=int, help=f"Bytes of held-out text to read.  [default: {BYTES}]")
+@options.size_option("--samples", f"Held-out samples of a task, at each length.  [default: {SAMPLES}]")
 @options.file_option(
     "-o", "--output", metavar="FOLDER", help="The folder for the report.  [default: comparison]"
 )
@@ -98,9 +102,10 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     else:
         plan = plan_of(given)
         found = compared(plan, given, ctx.obj, Path(RUNS if given.runs is None else given.runs))
-    paths = write_report(folder, found)
-    lines = ["", text.table(report.head(found), list(report.rows_of_table(found))), ""]
-    lines += [*report.sentences(found), "", text.labelled("report", paths["report"])]
+    said = told_of(found)
+    paths = write_report(folder, found, said)
+    lines = ["", text.table(said.head, said.rows), "", *said.sentences, ""]
+    lines += [text.labelled("report", paths["report"])]
     text.emit(given.as_json, {"files": paths, **found}, lines)
 
 
@@ -109,26 +114,52 @@ def plan_of(given: SimpleNamespace) -> Plan:
     named = (*(given.pe or COMPARED).split(","), *given.cycles)
     if twice := {name for name in named if named.count(name) > 1}:
         raise Misuse(f"{', '.join(sorted(twice))} is named twice; a comparison has each once")
-    said = picked("recipe", vars(given))
-    fields = picked("model", vars(given))
-    spec = data.DEFAULT if given.data is None else given.data
-    longest = LONGER * fields.get("L", Config.L) if given.longest is None else given.longest
-    plan = Plan(
-        names=named,
-        fields=fields,
-        recipe=Recipe(**{"steps": BRIEF, "warmup": min(Recipe.warmup, said.get("steps", BRIEF) // 5)} | said),
-        longest=longest,
-        seeds=1 if given.seeds is None else given.seeds,
-        scalings=tuple(given.scale.split(",")) if given.scale else (),
-        tuned=given.finetune or 0,
-        corpus=data.corpus(spec),
-        spec=spec if spec in data.known() else str(Path(spec).resolve()),
-        count=BYTES if given.count is None else given.count,
-    )
+    how: dict[str, Any] = {"names": named, "seeds": 1 if given.seeds is None else given.seeds}
+    how |= {"scalings": tuple(given.scale.split(",")) if given.scale else (), "tuned": given.finetune or 0}
+    said, fields = picked("recipe", vars(given)), picked("model", vars(given))
+    plan = (plan_of_text if given.task is None else plan_of_task)(given, how, said, fields)
     plan.refuse()
     for entry in comparison.entries(plan):
         loop.check_recipe(entry.cfg, entry.recipe, plan.corpus, given.backend)
     return plan
+
+
+def plan_of_text(
+    given: SimpleNamespace, how: dict[str, Any], said: dict[str, Any], fields: dict[str, Any]
+) -> Plan:
+    if given.samples is not None:
+        raise Misuse("--samples is for --task; leave it out")
+    spec = data.DEFAULT if given.data is None else given.data
+    longest = LONGER * fields.get("L", Config.L) if given.longest is None else given.longest
+    short = {"steps": BRIEF, "warmup": min(Recipe.warmup, said.get("steps", BRIEF) // 5)}
+    return Plan(
+        fields=fields,
+        recipe=Recipe(**short | said),
+        longest=longest,
+        corpus=data.corpus(spec),
+        spec=spec if spec in data.known() else str(Path(spec).resolve()),
+        count=BYTES if given.count is None else given.count,
+        **how,
+    )
+
+
+def plan_of_task(
+    given: SimpleNamespace, how: dict[str, Any], said: dict[str, Any], fields: dict[str, Any]
+) -> Plan:
+    if unused := [o for o, value in {"--bytes": given.count, "--finetune": given.finetune}.items() if value]:
+        raise Misuse(f"--task compares answers of samples; leave out {', '.join(unused)}")
+    corpus, spec = text_of_task(given)
+    task = TASKS.get(given.task)
+    exercise = Exercise(given.task, fields.get("L", task.longest if task else 1), True, corpus)
+    return Plan(
+        fields=exercise.task.model | fields | {"L": exercise.tokens},
+        recipe=Recipe(**exercise.task.recipe | said),
+        longest=LONGER * exercise.longest if given.longest is None else given.longest,
+        corpus=exercise,
+        spec=spec,
+        count=SAMPLES if given.samples is None else given.samples,
+        **how,
+    )
 
 
 def compared(plan: Plan, given: SimpleNamespace, signals: Signals, root: Path) -> dict[str, Any]:
@@ -146,11 +177,13 @@ def compared(plan: Plan, given: SimpleNamespace, signals: Signals, root: Path) -
             results = [
                 one(entry, plan, root, be, meter.of(*of)) for entry, of in zip(work, costs, strict=True)
             ]
+    about: dict[str, Any] = {"bytes": plan.count, "text": plan.corpus.name}
+    if plan.task:
+        about = {"task": plan.task.name, "words": plan.task.task.words, "samples": plan.count}
     return {
         "L": plan.L,
         "lengths": plan.grid,
-        "bytes": plan.count,
-        "text": plan.corpus.name,
+        **about,
         "corpus": plan.corpus.sha256,
         "seeds": sorted({result["seed"] for result in results}),
         "recipe": results[0]["recipe"],
@@ -188,9 +221,9 @@ def cost(entry: Contender, root: Path, plan: Plan, be: Backend) -> tuple[float, 
     run = comparison.found(entry, root, plan, be)
     if run and comparison.measured(run, plan, entry, be):
         return 0.0, 0.0
-    step, byte = comparison.seconds(plan, entry, be)
+    step, evaluation = comparison.seconds(plan, entry, be)
     done = (run.checkpoints or [0])[-1] if run else 0
-    return step * (entry.recipe.steps - done), byte * plan.count
+    return step * (entry.recipe.steps - done), evaluation
 
 
 def one(entry: Contender, plan: Plan, root: Path, be: Backend, meter: Meter) -> dict[str, Any]:
@@ -215,23 +248,31 @@ def read(path: Path) -> dict[str, Any]:
     if said := misfit(found, DOCUMENT):
         raise Misuse(f"{path}: not a comparison.json: {said}")
     try:
-        list(report.rows_of_table(found))
+        told_of(found)
     except (IndexError, *store.UNREADABLE) as error:
         what = f"{type(error).__name__}: {error}"
         raise Misuse(f"{path}: not a comparison.json: no table can be made of it ({what})") from error
     return found
 
 
-def write_report(folder: Path, found: dict[str, Any]) -> dict[str, str]:
+def told_of(found: dict[str, Any]) -> Told:
+    """What is said of a comparison, on a task or on a text."""
+    return task_report.told_of_task(found) if "task" in found else comparison_report.told(found)
+
+
+def write_report(folder: Path, found: dict[str, Any], said: Told) -> dict[str, str]:
     """The files of the report, by what they are."""
     from peref.lab.pictures import draw
 
     folder.mkdir(parents=True, exist_ok=True)
     picture = folder / "comparison.png"
-    about = [f"{found['text']}, trained at {found['L']:,}; {counted(len(found['seeds']), 'seed')}"]
-    draw(picture, "Which encoding extrapolates", about, report.panels(found))
+    what = found["task"] if "task" in found else found["text"]
+    about = [f"{what}, trained at {found['L']:,}; {counted(len(found['seeds']), 'seed')}"]
+    draw(picture, said.title, about, said.panels)
     store.write_text(folder / "comparison.json", store.canonical(found) + "\n")
-    store.write_text(folder / "comparison.csv", report.as_csv(found))
-    store.write_text(folder / "report.html", report.report_page(found, [picture.read_bytes()]))
+    store.write_text(folder / "comparison.csv", said.csv)
+    store.write_text(
+        folder / "report.html", comparison_report.report_page(found, said, [picture.read_bytes()])
+    )
     names = {"report": "report.html", "csv": "comparison.csv", "json": "comparison.json"}
     return {"picture": str(picture)} | {what: str(folder / name) for what, name in names.items()}

@@ -2,11 +2,9 @@
 
 import contextlib
 import hashlib
-import math
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +16,9 @@ import numpy as np
 
 from peref import store
 from peref.cli import completion, options, text
-from peref.cli.found import Trained, TrainedPair, backend_of, find_pair, find_trained, reach, run_text
+from peref.cli.found import Say, Trained, TrainedOnTask, backend_of, find_task, find_trained, reach, run_text
 from peref.cli.progress import Progress
-from peref.cli.side_by_side import lines_of, side_by_side
+from peref.cli.side_by_side import side_by_side, table_lines
 from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
@@ -35,13 +33,14 @@ from peref.evaluate import (
     stored,
     under,
 )
-from peref.exact_match import exact_match
+from peref.exact_match import SURE, effective_length, exact_match, in_words, lengths_of
 from peref.masking import CHOSEN
+from peref.pair import Pair
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
+from peref.tasks import DEPTHS
 
 BYTES, SAMPLES = 131072, 400
-Say = Callable[[str, str], None]
 
 
 @click.command("eval", cls=options.Command)
@@ -90,7 +89,7 @@ def command(given: SimpleNamespace) -> None:
         text.emit(given.as_json, found, lines)
     else:
         found = side_by_side([found for found, _ in results])
-        text.emit(given.as_json, found, lines_of(found))
+        text.emit(given.as_json, found, table_lines(found))
 
 
 @dataclass(frozen=True)
@@ -111,10 +110,10 @@ class Asked:
         return self.corpus.sha256 == self.found.run.record["data"]["sha256"]
 
 
-def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedPair:
+def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedOnTask:
     """What is to be evaluated of the run that is named, or the newest. Raises Misuse for what cannot be."""
-    if pair := find_pair(given, named):
-        return pair
+    if found_task := find_task(given, named):
+        return found_task
     if given.samples is not None:
         raise Misuse("--samples is for a run that was trained on a task; leave it out")
     found = find_trained(named, given.runs, given.pe)
@@ -166,30 +165,36 @@ def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, A
     return {"run": str(found.run.folder), "file": str(asked.path), **result}, said
 
 
-def of_task(found: TrainedPair, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
+def of_task(found: TrainedOnTask, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
     """The document and table of a task: answers that are exactly right, by the length of their sources."""
-    trained, count = found.exercise.longest, SAMPLES if given.samples is None else given.samples
-    end, _ = found.pair.ends(dtype := found.params["embed.weight"].dtype)
-    longest = int(min(2 * trained, end - 1)) if given.longest is None else given.longest
-    if not 1 <= longest < end:
-        most = "" if end == math.inf else f" and at most {end - 1}"
-        raise Misuse(f"--len is {longest}; expected at least 1{most}")
+    exercise, cfg, count = found.exercise, found.cfg, SAMPLES if given.samples is None else given.samples
+    trained, least = exercise.longest, exercise.task.shortest
+    longest = 2 * trained if given.longest is None else given.longest
+    if longest < least:
+        raise Misuse(f"--len is {longest}; expected at least {least}")
+    end, name = cfg.ends(dtype := found.params["embed.weight"].dtype)
+    if (tokens := replace(exercise, longest=longest).tokens) > end:
+        raise Misuse(
+            f"--len {longest} has {tokens} tokens; expected a length with at most {end}: {name} ends"
+        )
     be = backend_of(given, dtype, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {found.run.record['steps']:,}")
-    say("encoder", text.cycle(found.pair.encoder.pe))
-    say("decoder", text.cycle(found.pair.decoder.pe))
-    say("task", f"{found.exercise.name}: {found.exercise.task.words}; {count:,} held-out sources a length")
+    if isinstance(cfg, Pair):
+        say("encoder", text.cycle(cfg.encoder.pe))
+        say("decoder", text.cycle(cfg.decoder.pe))
+    else:
+        say("encoding", text.cycle(cfg.pe))
+    say("task", f"{exercise.name}: {exercise.task.words}; {count:,} held-out samples a length")
     say("backend", text.chosen(be.name, given.backend))
     params, rows = be.place(found.params), []
     with np.errstate(all="ignore"):
-        for length in lengths(trained, longest):
-            rows.append(
-                exact_match(found.pair, params, replace(found.exercise, longest=length), count, be=be)
-            )
+        for length in lengths_of(exercise, longest):
+            rows.append(exact_match(cfg, params, replace(exercise, longest=length), count, be=be))
             check_loss(rows[-1])
-    path = found.run.folder / "eval" / f"{found.exercise.name}-{longest}-{count}.json"
-    result = {"task": found.exercise.name, "samples": count, "step": found.step, "L": trained}
-    result |= {"pe": found.pair.to_json()["pe"], "rows": text.finite(rows)}
+    path = found.run.folder / "eval" / f"{exercise.name}-{longest}-{count}.json"
+    result: dict[str, Any] = {"task": exercise.name, "samples": count, "step": found.step, "L": trained}
+    result |= {"pe": cfg.to_json()["pe"], "effective": effective_length(rows, trained)}
+    result |= {"rows": text.finite(rows)}
     store.write_text(path, store.canonical(result) + "\n", found.run.folder)
     head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
     cells = [
@@ -199,7 +204,15 @@ def of_task(found: TrainedPair, given: SimpleNamespace, say: Say) -> tuple[dict[
         ]
         for row in rows
     ]
-    said = ["", text.table(head, cells), "", text.labelled("stored", str(path))]
+    said = ["", text.table(head, cells), ""]
+    if exercise.task.deep:
+        share = lambda x: "-" if x is None else f"{x:.2f}"
+        deep = [[f"{row['length']:,}", *map(share, row["by_depth"])] for row in rows]
+        head = ["length", *(f"at {depth:.0%}" for depth in DEPTHS)]
+        said += ["exactly right, by how deep in it the answer stands\n", text.table(head, deep), ""]
+    what = f"{SURE:.0%} exactly right there and at all shorter lengths"
+    said.append(text.labelled("effective", f"{in_words(result['effective'])}: {what}"))
+    said.append(text.labelled("stored", str(path)))
     return {"run": str(found.run.folder), "file": str(path), **result}, said
 
 

@@ -15,21 +15,24 @@ from peref.evaluate import config_of, weights_of
 from peref.pair import Pair
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
-from peref.tasks import Exercise
+from peref.tasks import TASKS, Exercise
 from peref.xp import Arrays
 
-OF_TEXT = {"protocol": "--protocol", "stride": "--stride", "count": "--bytes", "data": "--data"}
+OF_TEXT = {"protocol": "--protocol", "stride": "--stride", "count": "--bytes"}
 OF_TEXT |= {"tokens": "--tokens", "temperature": "--temperature", "top_k": "--top-k", "seed": "--seed"}
 OF_TEXT |= {"pe": "--pe", "settings": "--set"}
 
 
+Say = Callable[[str, str], None]  # a name and what is said of it
+
+
 @dataclass(frozen=True)
-class TrainedPair:
-    """As Trained, of an encoder and a decoder and the task they were trained on."""
+class TrainedOnTask:
+    """As Trained, of a task; an encoder and a decoder, or a decoder alone."""
 
     run: Run
     how: str
-    pair: Pair
+    cfg: Config | Pair
     params: Arrays
     step: int
     exercise: Exercise
@@ -84,7 +87,7 @@ def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> 
     return Trained(run, how, *weights_of(run))
 
 
-def find_pair(given: SimpleNamespace, named: str | None) -> TrainedPair | None:
+def find_task(given: SimpleNamespace, named: str | None) -> TrainedOnTask | None:
     """The run that is named, or the newest with a checkpoint, of the task that is named if any; None where it
     is of text. Raises Misuse where it is of another task, and for options that a task has no use for.
     """
@@ -95,12 +98,21 @@ def find_pair(given: SimpleNamespace, named: str | None) -> TrainedPair | None:
         return None
     if said := [option for name, option in OF_TEXT.items() if getattr(given, name, None) not in (None, ())]:
         raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out {', '.join(said)}")
-    return TrainedPair(run, how, *weights_of(run), exercise_of(run))
+    return TrainedOnTask(run, how, *weights_of(run), exercise_of(run, getattr(given, "data", None)))
 
 
-def exercise_of(run: Run) -> Exercise:
-    """What a run of a task is trained on. Raises Misuse where that is another version of it."""
-    task, found = run.record["task"], Exercise(run.record["task"]["name"], run.record["data"]["longest"])
+def exercise_of(run: Run, spec: str | None = None) -> Exercise:
+    """What a run of a task is trained on; of one that has a text that at `spec`, or where it was. Raises
+    Misuse where that is another version of it, or another text.
+    """
+    task, alone = run.record["task"], "encoder" not in run.record["config"]
+    reads = task["name"] in TASKS and TASKS[task["name"]].text
+    if spec is not None and not reads:
+        raise Misuse(f"{run.folder} was trained on the task {run.task}, which has no text; leave out --data")
+    corpus = run_text(run, spec) if reads else None
+    found = Exercise(task["name"], run.record["data"]["longest"], alone, corpus)
+    if corpus and task["version"] == found.task.version and found.sha256 != run.record["data"]["sha256"]:
+        raise Misuse(f"{corpus.name} is not the text that {run.folder} was trained on; give its --data")
     if found.sha256 != run.record["data"]["sha256"]:
         what = f"version {task['version']} of the task {found.name}, here is {found.task.version}"
         raise Misuse(f"{run.folder} was trained on {what}")

@@ -10,10 +10,12 @@ import click
 import numpy as np
 
 from peref.cli import completion, options, text
-from peref.cli.found import TrainedPair, backend_of, find_pair, find_trained
+from peref.cli.found import TrainedOnTask, backend_of, find_task, find_trained
+from peref.errors import Misuse
 from peref.evaluate import differing, under
 from peref.exact_match import answers
 from peref.generate import check_generation, generate
+from peref.pair import Pair
 from peref.parameters import check
 
 SOURCES = 10  # held-out ones that are answered where there is no prompt
@@ -42,7 +44,7 @@ def command(given: SimpleNamespace) -> None:
     """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint; or answer with it,
     where that was trained on a task.
     """
-    if pair := find_pair(given, given.run):
+    if pair := find_task(given, given.run):
         return answer_sources(pair, given)
     for name, value in DEFAULTS.items():
         setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
@@ -74,19 +76,21 @@ def command(given: SimpleNamespace) -> None:
     text.emit(given.as_json, about | sampling | {"backend": be.name}, [])
 
 
-def answer_sources(found: TrainedPair, given: SimpleNamespace) -> None:
+def answer_sources(found: TrainedOnTask, given: SimpleNamespace) -> None:
     """Answers to the prompt, or to held-out sources, with whether they are exactly right."""
-    exercise, held = found.exercise, given.prompt is None
+    exercise, held, pair = found.exercise, given.prompt is None, found.cfg
+    if not isinstance(pair, Pair) or exercise.task.answer is None:
+        raise Misuse(f"{found.run.folder} is a decoder alone, which `eval` asks; generate answers with pairs")
     sources = [exercise.held_out(n) for n in range(SOURCES)] if held else [list(os.fsencode(given.prompt))]
-    batch = exercise.batch(sources)
+    batch, answer_of = exercise.batch(sources), exercise.task.answer
     note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
     be = backend_of(given, found.params["embed.weight"].dtype, note)
     params = be.place(found.params)
     with np.errstate(all="ignore"):
-        rows = answers(found.pair, params, batch.source, batch.seg, exercise.longest, be=be)
+        rows = answers(pair, params, batch.source, batch.seg, exercise.longest, be=be)
     readable = lambda row: bytes(map(int, row)).decode(errors="replace")
     said: list[dict[str, Any]] = [
-        {"source": readable(source), "answer": readable(row), "exact": row == [*exercise.task.answer(source)]}
+        {"source": readable(source), "answer": readable(row), "exact": row == [*answer_of(source)]}
         for source, row in zip(sources, rows, strict=True)
     ]
     right = sum(one["exact"] for one in said)

@@ -29,7 +29,7 @@ def side_by_side(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"runs": found, "same": same, "differ": [key for key in keys if key not in same]}
 
 
-def lines_of(table: dict[str, Any]) -> Iterator[str]:
+def table_lines(table: dict[str, Any]) -> Iterator[str]:
     """For people."""
     runs = table["runs"]
     measure = "exact" if "task" in runs[0] else "bpb"

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from peref import train as loop
 from peref.backends import Backend
 from peref.cli import completion, options, text
 from peref.cli.completion import RUNS
-from peref.cli.found import backend_of, exercise_of, find_trained, named_or_newest, reach, run_text
+from peref.cli.found import Say, backend_of, exercise_of, find_trained, named_or_newest, reach, run_text
 from peref.cli.options import NEWEST, of_model, of_recipe, picked, section
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
@@ -111,8 +111,10 @@ FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume
 )
 @section(
     "Training",
-    of_model("--len", "L", "Sequence length in tokens (bytes); of a task, letters of the longest source."),
-    options.task_option(f"Train on a task instead of text: {', '.join(TASKS)}; with --encoder."),
+    of_model(
+        "--len", "L", "Sequence length in tokens (bytes); of copy and reverse, letters of the longest source."
+    ),
+    options.task_option(f"Train on a task instead of text: {', '.join(TASKS)}."),
     options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]"),
     of_recipe("--steps", "steps", "Optimizer steps."),
     of_recipe("--batch", "batch", "Batch size: sequences in a micro-batch."),
@@ -215,9 +217,6 @@ class Work:
     be: Backend
 
 
-Say = Callable[[str, str], None]
-
-
 def begin(given: SimpleNamespace, say: Say) -> Work:
     """A new run."""
     said, more = picked("model", vars(given)), model_fields(given.model)
@@ -243,6 +242,10 @@ def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work
         raise Misuse(f"--from takes the model of a run; leave out {', '.join(said)}")
     named = None if given.parent == NEWEST else given.parent
     parent = find_trained(named, None if named else given.runs, given.pe)
+    if parent.run.task:
+        raise Misuse(
+            f"{parent.run.folder} was trained on the task {parent.run.task}; --from takes one of text"
+        )
     cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
     recipe = Recipe(**{"dtype": parent.dtype.name} | picked("recipe", vars(given)))
     weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
@@ -271,41 +274,56 @@ def begin_text(
 
 
 def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
-    """A new run of an encoder and a decoder on a task."""
-    for name, option, what in (("task", "--task", "reverse"), ("encoder", "--encoder", "NAME")):
-        if getattr(given, name) is None:
-            raise Misuse(f"an encoder is trained on a task, and a task with one; add {option} {what}")
-    unused = given.data, given.recipe_valid_bytes, said.get("causal"), said.get("cross")
+    """A new run on a task, of an encoder and a decoder, or of a decoder alone."""
+    if given.task is None:
+        raise Misuse("an encoder is trained on a task; add --task reverse")
+    unused = given.recipe_valid_bytes, said.get("causal"), said.get("cross")
     if any(value is not None for value in unused):
-        raise Misuse(
-            "a task has no text, and an encoder and a decoder see what they see; leave out --data, "
-            "--valid-bytes, --causal and cross"
-        )
-    exercise = Exercise(given.task, said.pop("L", Exercise.longest))
+        raise Misuse("a task says itself who sees what; leave out --valid-bytes, --causal and cross")
+    corpus, spec = text_of_task(given)
+    longest = said.pop("L", TASKS[given.task].longest if given.task in TASKS else 1)
+    exercise = Exercise(given.task, longest, given.encoder is None, corpus)
     recipe = Recipe(**exercise.task.recipe | picked("recipe", vars(given)))
     shape = FIRST_SHAPE if given.shape is None else given.shape
+    if exercise.alone:
+        model: Config | Pair = shaped(shape, **exercise.task.model | said | {"L": exercise.tokens})
+    else:
+        model = pair_of(given, exercise, shape, said)
+    loop.check_recipe(model, recipe, exercise, given.backend)
+    be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
+    runs = RUNS if given.runs is None else given.runs
+    run = loop.create_run(runs, model, recipe, exercise, spec, be, sys.argv[1:])
+    return Work(run, exercise, {}, be)
+
+
+def text_of_task(given: SimpleNamespace) -> tuple[data.Corpus | None, str]:
+    """The text that a task hides something in, if any, and what a run calls it."""
+    if given.task in TASKS and TASKS[given.task].text:
+        spec = data.DEFAULT if given.data is None else given.data
+        return data.corpus(spec), spec if spec in data.known() else str(Path(spec).resolve())
+    if given.data is not None:
+        raise Misuse(f"the task {given.task} has no text; leave out --data")
+    return None, given.task
+
+
+def pair_of(given: SimpleNamespace, exercise: Exercise, shape: str, said: dict[str, Any]) -> Pair:
+    """The encoder and the decoder that the options mean."""
     turning = {name: said.pop(name) for name in ("R", "layout") if name in said}
-    said |= {"L": exercise.longest + 1}
+    said |= {"L": exercise.tokens}
     decoder = shaped(shape, **said | turning | {"cross": True})
     mine = [one for one in given.settings if one.startswith(OF_ENCODER)]
     try:
         before = choose(given.encoder, mine, OF_ENCODER)
-        pair = Pair(shaped(shape, **said | before | {"causal": False}), decoder)
+        return Pair(shaped(shape, **said | before | {"causal": False}), decoder)
     except Misuse as error:
         raise Misuse(f"--encoder {given.encoder}: {error}") from None
-    loop.check_recipe(pair, recipe, exercise, given.backend)
-    be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
-    runs = RUNS if given.runs is None else given.runs
-    return Work(
-        loop.create_run(runs, pair, recipe, exercise, exercise.name, be, sys.argv[1:]), exercise, {}, be
-    )
 
 
 def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
     """The run that --resume means. Raises Misuse for settings that a run fixes."""
     named = None if given.resume == NEWEST else given.resume
     run, _ = named_or_newest(named, given.runs, "--resume ", having_checkpoint=False, unfinished=True)
-    free = {*FREE} if run.task is None else {*FREE} - {"data"}
+    free = {*FREE}
     free |= {"pe"} if given.pe is not None and names_files(run, given.pe) else set()
     set_here = {name for name, value in vars(given).items() if value not in (None, ())}
     if fixed := [p.opts[0] for p in ctx.command.params if p.name in set_here.difference(free)]:
@@ -315,7 +333,7 @@ def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
     if run.finished and verifies(run):
         look = text.command("eval", run.folder, *files_of(run))
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
-    corpus = run_text(run, given.data) if run.task is None else exercise_of(run)
+    corpus = run_text(run, given.data) if run.task is None else exercise_of(run, given.data)
     be = backend_of(
         given, Recipe.from_json(run.record["recipe"]).dtype, partial(say, "note"), not given.no_record
     )
@@ -383,9 +401,7 @@ def in_bits(loss: Any, digits: int, unit: str = "byte") -> str:
 
 def unit_of(record: dict[str, Any]) -> str:
     """What a loss is of."""
-    return (
-        "token" if "encoder" in record["config"] else "byte" if record["config"]["causal"] else "masked byte"
-    )
+    return "token" if "longest" in record["data"] else "byte" if record["config"]["causal"] else "masked byte"
 
 
 def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
@@ -409,7 +425,7 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     say("training", f"{counted(recipe.steps, 'step')}, {tokens}{masked}{drawn}, {how}")
     say("backend", text.chosen(work.be.name, asked))
     if isinstance(corpus, Exercise):
-        what = f"{corpus.task.words}; sources of 1 to {corpus.longest:,} letters"
+        what = f"{corpus.task.words}; lengths of {corpus.task.shortest:,} to {corpus.longest:,}"
         say("task", f"{corpus.name}: {what}, tested on {loop.TESTED} held-out ones of {corpus.longest:,}")
     else:
         sizes = f"{text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out"

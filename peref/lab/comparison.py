@@ -1,5 +1,5 @@
-"""Encodings trained alike and evaluated at doublings of the length, all on the same text: the work of
-`compare`.
+"""Encodings trained alike and evaluated at doublings of the length, all on the same text or the
+same samples of a task: the work of `compare`.
 
 Losses are kept by cells of the text, half the length trained for, so that any two models are compared at the
 same places. Not here: how sure a difference is (paired.py), tables and pages (comparison_report.py), what is
@@ -23,15 +23,17 @@ from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, options
 from peref.environment import environment
 from peref.errors import Diverged, Misuse, counted
-from peref.evaluate import Protocol, check_evaluation, lengths, scored, under, weights_of
-from peref.model import decode
-from peref.parameters import init
+from peref.evaluate import Protocol, check_evaluation, check_loss, lengths, scored, under, weights_of
+from peref.exact_match import effective_length, exact_match, lengths_of
+from peref.model import decode, logits
+from peref.parameters import check, init
 from peref.recipe import Recipe
 from peref.runs import Run, open_run
 from peref.settings import choose
+from peref.tasks import Exercise
 from peref.train import create_run, stepped
 from peref.warm_start import start, trained_on
-from peref.xp import Arrays, fetch
+from peref.xp import Arrays, fetch, to_host
 
 WINDOWS = 16  # of the longest length that the text has at least
 TRAINED_WITH = "rope"  # whose weights the scalings read
@@ -53,21 +55,30 @@ class Plan:
     seeds: int
     scalings: tuple[str, ...]
     tuned: int
-    corpus: data.Corpus
+    corpus: data.Corpus | Exercise
     spec: str
-    count: int  # bytes of the text that is held out
+    count: int  # bytes of the text that is held out, or samples of a task at each length
 
     @property
     def L(self) -> int:
-        return self.fields.get("L", Config.L)
+        return self.task.longest if self.task else self.fields.get("L", Config.L)
+
+    @property
+    def task(self) -> Exercise | None:
+        return self.corpus if isinstance(self.corpus, Exercise) else None
 
     @property
     def grid(self) -> list[int]:
-        return lengths(self.L, self.longest)
+        return lengths_of(self.task, self.longest) if self.task else lengths(self.L, self.longest)
 
     @property
     def text(self) -> np.ndarray:
+        assert isinstance(self.corpus, data.Corpus)
         return self.corpus.valid[: self.count + 1]
+
+    def tokens(self, n: int) -> int:
+        """What a model reads at length n."""
+        return replace(self.task, longest=n).tokens if self.task else n
 
     def model(self, name: str) -> Config:
         """That of an encoding."""
@@ -77,12 +88,8 @@ class Plan:
         """Raises Misuse for what cannot be compared."""
         if self.longest < self.L:
             raise Misuse(f"--to is {self.longest}, below --len {self.L}; expected at least that")
-        if self.longest % self.grid[0] or self.count % self.longest:
-            what = f"--to {self.longest} is to be a multiple of {self.grid[0]}, half of --len"
-            raise Misuse(f"{what}, and --bytes {self.count} one of --to")
-        if self.count < WINDOWS * self.longest:
-            least = WINDOWS * self.longest
-            raise Misuse(f"--bytes is {self.count}; expected at least {least}, {WINDOWS} times --to")
+        if not self.task:
+            self.refuse_windows()
         if (self.scalings or self.tuned) and TRAINED_WITH not in self.names:
             raise Misuse(f"--scale reads weights trained with {TRAINED_WITH}; add it to --pe")
         if self.tuned and not self.scalings:
@@ -91,9 +98,20 @@ class Plan:
             if "factor" not in options(get(name)):
                 raise Misuse(f"--scale {name}: it has no factor to scale by")
         for entry in entries(self):
-            end, name = entry.at(self.longest).ends(self.recipe.dtype)
-            if end < self.longest:
-                raise Misuse(f"{name} ends at length {end}, and --to is {self.longest}; leave it out of --pe")
+            tokens = self.tokens(self.longest)
+            end, name = entry.at(tokens).ends(self.recipe.dtype)
+            if end < tokens:
+                what = f"--to is {self.longest}" + (f", which has {tokens} tokens" if self.task else "")
+                raise Misuse(f"{name} ends at length {end}, and {what}; leave it out of --pe")
+
+    def refuse_windows(self) -> None:
+        """Raises Misuse where the text is not cut evenly, or too little for an interval."""
+        if self.longest % self.grid[0] or self.count % self.longest:
+            what = f"--to {self.longest} is to be a multiple of {self.grid[0]}, half of --len"
+            raise Misuse(f"{what}, and --bytes {self.count} one of --to")
+        if self.count < WINDOWS * self.longest:
+            least = WINDOWS * self.longest
+            raise Misuse(f"--bytes is {self.count}; expected at least {least}, {WINDOWS} times --to")
 
 
 @dataclass(frozen=True)
@@ -124,8 +142,9 @@ def entries(plan: Plan) -> Iterator[Contender]:
             parent = Contender(TRAINED_WITH, plan.model(TRAINED_WITH), recipe)
             yield replace(parent, label=f"{name}, as it is", scaling=name)
             if plan.tuned:
-                stretch = (f"factor={plan.longest / plan.L}",)
-                cfg = trained_on(parent.cfg, name, stretch, {"L": plan.longest})
+                longest = plan.tokens(plan.longest)
+                stretch = (f"factor={longest / parent.cfg.L}",)
+                cfg = trained_on(parent.cfg, name, stretch, {"L": longest})
                 batch = max(1, recipe.batch * plan.L // plan.longest)  # as many tokens a step
                 short = replace(recipe, steps=plan.tuned, batch=batch, warmup=plan.tuned // 10)
                 yield Contender(f"{name}, {counted(plan.tuned, 'step')} more", cfg, short, parent=parent)
@@ -183,10 +202,48 @@ def measured(run: Run, plan: Plan, entry: Contender, be: Backend) -> dict[str, A
 def measure(
     run: Run, plan: Plan, entry: Contender, be: Backend, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """The losses of an entry at every length, and with the context cut to the length trained for; kept beside
-    the run. In nats, summed over cells of plan.grid[0] bytes. Raises Diverged where one is not finite.
+    """What there is to know of an entry at every length; kept beside the run. Raises Diverged where a loss is
+    not finite.
     """
     _, params, step = weights_of(run)
+    found = (answers_of if plan.task else losses_of)(plan, entry, params, be, progress)
+    result = {
+        "label": entry.label,
+        "seed": entry.recipe.seed,
+        "run": str(run.folder),
+        "step": step,
+        "corpus": plan.corpus.sha256,
+        **found,
+        "memory": memory(entry.at(entry.cfg.L), params),
+        "config": entry.at(plan.tokens(plan.longest)).to_json(),
+        "recipe": run.record["recipe"],
+        "environment": environment(be),
+    }
+    store.write_text(file_of(run, plan, entry), store.canonical(result), run.folder)
+    return result
+
+
+def answers_of(
+    plan: Plan, entry: Contender, params: Arrays, be: Backend, progress: Callable[[float], None]
+) -> dict[str, Any]:
+    """Answers of a task that are exactly right, a row for each length."""
+    assert plan.task
+    placed, rows = be.place(params), []
+    for n in plan.grid:
+        cfg, exercise = entry.at(plan.tokens(n)), replace(plan.task, longest=n)
+        check(cfg, params)
+        rows.append(exact_match(cfg, placed, exercise, plan.count, be=be))
+        check_loss(rows[-1])
+        progress(sum(row["length"] for row in rows) / sum(plan.grid))
+    return {"rows": rows, "effective": effective_length(rows, plan.L)}
+
+
+def losses_of(
+    plan: Plan, entry: Contender, params: Arrays, be: Backend, progress: Callable[[float], None]
+) -> dict[str, Any]:
+    """The losses of a text at every length, and with the context cut to the length trained for, in nats,
+    summed over cells of plan.grid[0] bytes.
+    """
     check_evaluation(entry.at(plan.longest), params, plan.text, plan.longest)
     placed, cell, L = be.place(params), plan.grid[0], plan.L
     cut, read = Protocol(max(1, L // 2)), 0
@@ -204,21 +261,7 @@ def measure(
             )
         return found.reshape(-1, cell).sum(1).tolist()
 
-    result = {
-        "label": entry.label,
-        "seed": entry.recipe.seed,
-        "run": str(run.folder),
-        "step": step,
-        "corpus": plan.corpus.sha256,
-        "cells": {str(n): cells(n, Protocol()) for n in plan.grid},
-        "cut": cells(L, cut),
-        "memory": memory(entry.at(L), params),
-        "config": entry.at(plan.longest).to_json(),
-        "recipe": run.record["recipe"],
-        "environment": environment(be),
-    }
-    store.write_text(file_of(run, plan, entry), store.canonical(result), run.folder)
-    return result
+    return {"cells": {str(n): cells(n, Protocol()) for n in plan.grid}, "cut": cells(L, cut)}
 
 
 def memory(cfg: Config, params: Arrays) -> dict[str, float]:
@@ -238,7 +281,7 @@ def memory(cfg: Config, params: Arrays) -> dict[str, float]:
 
 
 def seconds(plan: Plan, entry: Contender, be: Backend) -> tuple[float, float]:
-    """What a step of training takes, and a byte of evaluation at every length and cut, both measured."""
+    """What a step of training takes, and the evaluation of all, both measured."""
     cfg, recipe = entry.cfg, entry.recipe
     p = be.place(init(cfg, 0, recipe.dtype))
     m, v = (be.place({name: np.zeros(a.shape, a.dtype) for name, a in p.items()}) for _ in "mv")
@@ -250,8 +293,8 @@ def seconds(plan: Plan, entry: Contender, be: Backend) -> tuple[float, float]:
         fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(1)))()
         step = time.perf_counter() - began
     for n in plan.grid:
+        length = plan.tokens(n)
         began = time.perf_counter()
-        for _ in scored(entry.at(n), p, plan.text[: n + 1], n, protocol=Protocol(), be=be):
-            pass
-        spent += (time.perf_counter() - began) / n
-    return step, spent * (1 + 2 / len(plan.grid))
+        to_host(logits(entry.at(length), p, np.zeros((1, length), int), be=be))
+        spent += (time.perf_counter() - began) * (plan.count if plan.task else plan.count / n)
+    return step, spent if plan.task else spent * (1 + 2 / len(plan.grid))

@@ -7,19 +7,32 @@ import base64
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from peref.lab.paired import Estimate, estimate
-from peref.lab.panels import Curve, Panel
+from peref.lab.panels import Curve, Image, Panel
 from peref.page import html_page, html_table, td
 
 Document = dict[str, Any]
 TOGETHER = 2  # windows that a bootstrap draws at a time: neighbours are correlated
 BESIDE_LENGTHS = ("encoding", "against the best", "far context", "memory")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is said of a comparison."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    sentences: list[str]
+    csv: str
+    panels: list[Panel | Image]
 
 
 def labels_of(found: Document) -> list[str]:
@@ -73,11 +86,15 @@ def rows_of_table(found: Document) -> Iterator[list[str]]:
     best = best_of(found)
     for label in labels_of(found):
         bits = [f"{bit:.3f}" for bit in by_length(found, label).mean(0)]
-        memory = next(entry["memory"] for entry in found["entries"] if entry["label"] == label)
-        kept = f"{memory['token']:,.0f} B/token" + (f" + {memory['state']:,.0f} B" if memory["state"] else "")
         more = "" if label == best else interval(against(found, label, best))
         far = far_context(found, label)
-        yield [label, *bits, more, interval(far) if far else "", kept]
+        yield [label, *bits, more, interval(far) if far else "", kept_by(found, label)]
+
+
+def kept_by(found: Document, label: str) -> str:
+    """What decoding keeps of a token, and whatever their number."""
+    memory = next(entry["memory"] for entry in found["entries"] if entry["label"] == label)
+    return f"{memory['token']:,.0f} B/token" + (f" + {memory['state']:,.0f} B" if memory["state"] else "")
 
 
 def head(found: Document) -> list[str]:
@@ -118,17 +135,22 @@ def sentences(found: Document) -> Iterator[str]:
 
 def as_csv(found: Document) -> str:
     """A line for each encoding, seed and length."""
+    lines = [
+        [label, seed, n, f"{bit:.6f}"]
+        for label in labels_of(found)
+        for seed, bits in zip(found["seeds"], by_length(found, label), strict=True)
+        for n, bit in zip(found["lengths"], bits, strict=True)
+    ]
+    return csv_of(["encoding", "seed", "length", "bits_per_byte"], lines)
+
+
+def csv_of(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n").writerow
-    write(["encoding", "seed", "length", "bits_per_byte"])
-    for label in labels_of(found):
-        for seed, bits in zip(found["seeds"], by_length(found, label), strict=True):
-            for n, bit in zip(found["lengths"], bits, strict=True):
-                write([label, seed, n, f"{bit:.6f}"])
+    csv.writer(out, lineterminator="\n").writerows([head, *lines])
     return out.getvalue()
 
 
-def panels(found: Document) -> list[Panel]:
+def panels(found: Document) -> list[Panel | Image]:
     """Bits per byte by length, and by position at the longest."""
     lengths, L, longest = found["lengths"], found["L"], found["lengths"][-1]
     by_size, by_place = [], []
@@ -153,23 +175,30 @@ def panels(found: Document) -> list[Panel]:
     ]
 
 
-def report_page(found: Document, pictures: Sequence[bytes]) -> str:
+def told(found: Document) -> Told:
+    """All that is said of a comparison on a text."""
+    rows, said = list(rows_of_table(found)), list(sentences(found))
+    return Told("Which encoding extrapolates", head(found), rows, said, as_csv(found), panels(found))
+
+
+def embedded(png: bytes, alt: str) -> str:
+    """A picture within a page."""
+    data = base64.b64encode(png).decode()
+    return f'<p><img src="data:image/png;base64,{data}" alt="{escape(alt)}"></p>'
+
+
+def report_page(found: Document, said: Told, pictures: Sequence[bytes]) -> str:
     """One file: table, sentences, pictures as PNG within it, what all of it depends on."""
-    what = ", ".join(labels_of(found))
-    images = [
-        f'<p><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="Bits per byte by length '
-        f'and by position of {escape(what)}; the numbers are in the table."></p>'
-        for png in pictures
-    ]
-    wide = (
-        f'<div class="wide">{html_table(head(found), [map(td, row) for row in rows_of_table(found)])}</div>'
-    )
+    drawn = "; ".join(panel.title for panel in said.panels)
+    alt = f"{drawn}; of {', '.join(labels_of(found))}. The numbers are in the table."
+    images = [embedded(png, alt) for png in pictures]
+    wide = f'<div class="wide">{html_table(said.head, [map(td, row) for row in said.rows])}</div>'
     facts = [f"{key}: {value}" for key, value in sorted(found["environment"].items())]
     facts += [f"text: SHA-256 {found['corpus']}", *(f"run: {entry['run']}" for entry in found["entries"])]
     body = [
-        "<h1>Which encoding extrapolates</h1>",
+        f"<h1>{escape(said.title)}</h1>",
         wide,
-        *(f"<p>{escape(words)}</p>" for words in sentences(found)),
+        *(f"<p>{escape(words)}</p>" for words in said.sentences),
         *images,
         f"<details><summary>Measured with</summary><p>{'<br>'.join(map(escape, facts))}</p></details>",
     ]
