@@ -68,7 +68,14 @@ class Decoder:
         if self.pe.rotate is None:
             return x
         angle, *gains = rotation(self.pe, self.p, i, self.n)
-        return np.asarray(PLAIN.turn(x, angle, gains[which], layout=self.case.layout))
+        return np.asarray(PLAIN.turn(x, angle, gains[which], layout=self.layout))
+
+    @property
+    def layout(self):
+        return self.case.layout
+
+    def scale(self, D):
+        return softmax_scale(self.pe, D)
 
     def seen(self, T, S):
         t, s = np.arange(S - T, S)[:, None], np.arange(S)
@@ -83,7 +90,7 @@ class Decoder:
 
     def attention(self, q, k, v, i, j):
         k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
-        s = q @ k.swapaxes(2, 3) * softmax_scale(self.pe, q.shape[-1]) + self.bias(i, j)
+        s = q @ k.swapaxes(2, 3) * self.scale(q.shape[-1]) + self.bias(i, j)
         s = np.where(self.seen(q.shape[2], k.shape[2]), s, -np.inf)
         w = np.exp(s - s.max(-1, keepdims=True))
         return w / w.sum(-1, keepdims=True) @ v
@@ -222,6 +229,40 @@ class OneRow(Decoder):
         return super().bias(np.full_like(i, i[0]), j)
 
 
+class Counted(Decoder):
+    """Positions are counted in the cache, whatever was given."""
+
+    def positions(self, i):
+        return np.broadcast_to(np.arange(self.first, self.stop) - self.first_of_text, i.shape)
+
+
+class OneTokenOtherLayout(Decoder):
+    """The kernel for one token pairs channels as the other layout does."""
+
+    @property
+    def layout(self):
+        other = {"half": "interleaved", "interleaved": "half"}[self.case.layout]
+        return other if self.cached and self.stop - self.first == 1 else self.case.layout
+
+
+class CachedUnscaled(Decoder):
+    def scale(self, D):
+        return 1.0 if self.cached else super().scale(D)
+
+
+class CachedHeadsReversed(Decoder):
+    def bias(self, i, j):
+        return super().bias(i, j)[::-1] if self.cached else super().bias(i, j)
+
+
+class LastOfChunkLost(Decoder):
+    """Of a later call of several tokens the last key is not written to the cache."""
+
+    def keep(self, cache):
+        short = self.cached and self.stop - self.first > 1
+        return {n: x[..., :-1] if n == "j" else x[:, :, :-1] for n, x in cache.items()} if short else cache
+
+
 ANY_HOOK = [
     (Restarts, "cache.position_restarts"),
     (QueriesRestart, "cache.position_restarts"),
@@ -232,6 +273,7 @@ ANY_HOOK = [
     (DropsFirst, "cache.window_late"),
     (Ignored, "cache.ignored"),
     (OneTokenLost, "cache.keys_lost"),
+    (CachedUnscaled, "attn.scale"),
 ]
 OF_ROTATIONS = [
     (NoMask, "mask.causal"),
@@ -240,9 +282,13 @@ OF_ROTATIONS = [
     (Doubled, "cache.position_offset"),
     (KeysRaw, "rope.one_of_two"),
     (KeysTwice, "cache.keys_turned_again"),
+    (Counted, "position.counted"),
+    (OneTokenOtherLayout, "rope.layout.half"),
+    (LastOfChunkLost, "cache.keys_lost"),
 ]
 OF_BIASES = [
     (OneRow, "cache.position_restarts"),
+    (CachedHeadsReversed, "bias.heads"),
 ]
 
 

@@ -63,12 +63,14 @@ class Row:
 
     def guess(self, answer: Answer, **more: Any) -> Guess | None:
         """The guess, None where it is none for this case."""
-        case = answer.case
-        flag = self.flag if isinstance(self.flag, str) else flag_of(answer, *self.flag)
+        case, flag = answer.case, self.flag_for(answer)
         if case is None or not flag or not applies(case, self.change) or not self.when(case):
             return None
         words = self.words.format(case=case, **more)
         return guess(flag, words, computed(self.when, **self.change), self.sure)
+
+    def flag_for(self, answer: Answer) -> str:
+        return self.flag if isinstance(self.flag, str) else flag_of(answer, *self.flag)
 
 
 def rows(flag: str | tuple[str, ...], kind: str, changes: dict[str, Any], *more: Any) -> Iterator[Row]:
@@ -149,13 +151,9 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
         if options and not answer.has_parameters_of(new):
             return None
         pe = with_functions(new, parts) if parts else new.config.encoding(0)
-        for kind, (hook, wrap) in WRAPS.items():
-            if kind in change:
-                if kind in ("turn", "gains", "rotate") and answer.parameters:
-                    return None  # frequencies are learned: their angles are on the tape
-                pe = around(pe, hook, partial(wrap, change[kind], case))
-        if "scale" in change:
-            pe = replace(pe, scale=lambda D: change["scale"](softmax_scale(case.config.encoding(0), D), case))
+        if answer.parameters and change.keys() & {"turn", "gains", "rotate"}:
+            return None  # frequencies are learned: their angles are on the tape
+        pe = wrapped(pe, change, case)
         at = replace(new.at)
         for fields in places:
             vars(at).update(fields)
@@ -163,6 +161,16 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
         return change["outputs"](found, answer) if "outputs" in change else found
 
     return gives
+
+
+def wrapped(pe: Any, change: dict[str, Any], case: Any) -> Any:
+    """The encoding with what is changed of its hooks and its scale."""
+    if "scale" in change:
+        pe = replace(pe, scale=lambda D, right=pe: change["scale"](softmax_scale(right, D), case))
+    for kind, (hook, wrap) in WRAPS.items():
+        if kind in change:
+            pe = around(pe, hook, partial(wrap, change[kind], case))
+    return pe
 
 
 def differs(now: Any, other: dict[str, Any]) -> bool:

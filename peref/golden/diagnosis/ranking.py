@@ -57,13 +57,14 @@ SECOND = (
     frequencies.of_ntk,
     frequencies.of_sections,
     traces.of_some_positions,
-    traces.of_settings,
 )
 LAST = (
     options.of_fitted_numbers,
     functions.of_parameters,
     functions.of_functions,
     backward.of_steps_back,
+    traces.of_settings,
+    traces.of_rows_below,
 )
 FORMULAS = (formulas.of_formulas, backward.of_formulas_back)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried

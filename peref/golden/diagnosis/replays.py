@@ -9,6 +9,7 @@ Not here: which changes there are and what they are called (traces).
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ import numpy as np
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.functions import SUMS
-from peref.golden.diagnosis.rotation import turned_at_all
+from peref.golden.diagnosis.rotation import Map, fitting, parameters, turned_at_all
 from peref.golden.spec.models import ModelCase
-from peref.hooks import around, rotation, turn_heads
-from peref.model import PLAIN
+from peref.hooks import rotation
 from peref.ops.kept import Kept
 from peref.ops.place import At
 
@@ -50,6 +50,7 @@ class Call:
         return self.first > self.begin
 
 
+RIGHT = Map()  # of pairs
 Kind = Callable[[Call], bool]
 Before = Callable[[Call, Any, At, Any], tuple[Any, At, Any]]  # (call, encoding, place, cache) -> these three
 
@@ -61,7 +62,7 @@ def calls_of(case: ModelCase) -> list[Call]:
         place = (old.begin, old.number + 1) if old else (first, 0)
         opening = old.opening if old else stop - first
         chunks = (*old.chunks, *([old.number] if old.later and old.T > 1 else [])) if old else ()
-        found.append(Call(first, stop, *place, n, case.window, opening, chunks))
+        found.append(Call(first, stop, *place, n, case.layer.window, opening, chunks))
     return found
 
 
@@ -107,10 +108,11 @@ def with_places(place: Callable, who: str, kind: Kind) -> Any:
         other = np.concatenate(mine, -1)
         if np.array_equal(i, other):
             return as_it_is(answer)
-        q, k = (other if name in who else i for name in "qk")
+        at = {name: other if name in who else i for name in "qk"}
         if case.hook != "rotate":
-            return trace_outputs(case, answer.a, None, replace(case.at, i=q, j=k))
-        return with_turned(case, answer.a, q, k)
+            return trace_outputs(case, answer.a, None, replace(case.at, i=at["q"], j=at["k"]))
+        rows = lambda name, c: turned_rows(case, answer.a, name, c, own(at[name], c))
+        return with_turned(case, answer.a, rows)
 
     return on_trace(make, lambda case: who == "qk" or attends(case))
 
@@ -120,29 +122,19 @@ def own(i: Any, call: Call) -> Any:
     return i[..., call.first : call.stop]
 
 
-def with_turned(
-    case: ModelCase, a: Any, q: Any, k: Any, before: Any = None, lengths: dict[str, Any] | None = None
+def with_turned(case: ModelCase, a: Any, rows: Callable[[str, Call], Any], before: Any = None) -> Any:
+    """The trace where the queries and keys of a call are rows(name, call)."""
+    turned = {name: np.concatenate([rows(name, c) for c in calls_of(case)], 2) for name in "qk"}
+    return trace_outputs(case, a | turned, replace(case.config.encoding(0), rotate=None), before=before)
+
+
+def turned_rows(
+    case: ModelCase, a: Any, name: str, c: Call, i: Any = None, n: int | None = None, made: Map = RIGHT
 ) -> Any:
-    """The trace of queries turned as at positions q and keys as at k, None: not turned; for the `lengths` of
-    q and k at each call where they are given.
-    """
-    pe, turned = case.config.encoding(0), dict(a)
-    for name, i in (("q", q), ("k", k)):
-        if i is not None:
-            n = lengths[name] if lengths else lambda case, c: c.n
-            rows = [
-                turned_rows(case, a, name, own(i, c), c.first, c.stop, n(case, c)) for c in calls_of(case)
-            ]
-            turned[name] = np.concatenate(rows, 2)
-    return trace_outputs(case, turned, replace(pe, rotate=None), before=before)
-
-
-def turned_rows(case: ModelCase, a: Any, name: str, i: Any, first: int, stop: int, n: int) -> Any:
-    """Rows of q or k at positions i."""
-    p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
-    x = a[name][:, :, first:stop]
-    both = turn_heads(PLAIN, x, x, rotation(case.config.encoding(0), p, i, n), layout=case.layout)
-    return both["qk".index(name)]
+    """The rows of q or k of a call, turned at positions i for the length n where they are not its own."""
+    i = own(case.at.i, c) if i is None else i
+    phi, *gains = rotation(case.config.encoding(0), parameters(a), i, c.n if n is None else n)
+    return made(case, a[name][:, :, c.first : c.stop], np.asarray(phi), gains["qk".index(name)])
 
 
 def with_keys(times: Callable[[Call, Call], int], anew: bool = False) -> Any:
@@ -152,16 +144,14 @@ def with_keys(times: Callable[[Call, Call], int], anew: bool = False) -> Any:
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         def before(number: int, pe: Any, there: At, old: Any) -> Any:
-            now, rows = calls[number], []
+            now, x = calls[number], np.array(answer.a["k"])
             for c in earlier(calls, now):
-                x = {"k": answer.a["k"][:, :, c.first : c.stop]}
                 for _ in range(times(c, now)):
-                    n = now.n if anew else c.n
-                    x = {"k": turned_rows(case, answer.a | x, "k", own(case.at.i, c), 0, c.T, n)}
-                rows.append(x["k"])
-            return pe, there, old | {"k": Kept(np.concatenate(rows, 2))} if rows else old
+                    rows = turned_rows(case, {**answer.a, "k": x}, "k", c, n=now.n if anew else c.n)
+                    x[:, :, c.first : c.stop] = rows
+            return pe, there, old | {"k": Kept(x[:, :, now.begin : now.first])} if old else old
 
-        return with_turned(case, answer.a, case.at.i, case.at.i, before)
+        return with_turned(case, answer.a, partial(turned_rows, case, answer.a), before)
 
     return on_trace(make, turned_at_all)
 
@@ -171,20 +161,29 @@ def earlier(calls: list[Call], now: Call) -> list[Call]:
     return [c for c in calls if c.begin == now.begin and c.first < now.first]
 
 
-def with_lengths(q: Any, k: Any) -> Any:
+def with_lengths(**lengths: Any) -> Any:
     """Frequencies of queries and of keys are made for the lengths q(case, call) and k(case, call)."""
-    make = lambda case, calls, answer: with_turned(
-        case, answer.a, case.at.i, case.at.i, None, {"q": q, "k": k}
-    )
+
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        rows = lambda name, c: turned_rows(case, answer.a, name, c, n=lengths[name](case, c))
+        return with_turned(case, answer.a, rows)
+
     return on_trace(make, turned_at_all)
 
 
-def unturned(q: bool, k: bool) -> Any:
-    """Queries or keys are never turned."""
-    make = lambda case, calls, answer: with_turned(
-        case, answer.a, None if q else case.at.i, None if k else case.at.i
-    )
-    return on_trace(make, turned_at_all)
+def with_map(made: Any, who: str, kind: Kind) -> Any:
+    """Queries or keys of some calls go through another map of pairs, None: they are not turned."""
+
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        def rows(name: str, c: Call) -> Any:
+            if name not in who or not kind(c):
+                return turned_rows(case, answer.a, name, c)
+            plain = answer.a[name][:, :, c.first : c.stop]
+            return plain if made is None else turned_rows(case, answer.a, name, c, made=made)
+
+        return with_turned(case, answer.a, rows)
+
+    return on_trace(make, lambda case: turned_at_all(case) and (made is None or fitting(made, case)))
 
 
 # ---------------------------------------------------------------- whom they see
@@ -280,8 +279,10 @@ def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
     return list(states), list(features)
 
 
-def with_states(names: tuple[str, ...], kind: Kind, written: bool = True) -> Any:
-    """These states are not read in calls of a kind, or not written: what was before the call stays."""
+def with_states(names: tuple[str, ...], kind: Kind, new: Callable[[Any, Any], Any]) -> Any:
+    """Calls of a kind, or calls after them, get other states: new(the state, the one before it) -> it, None:
+    there is none.
+    """
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         was: dict[str, Any] = {}
@@ -289,15 +290,19 @@ def with_states(names: tuple[str, ...], kind: Kind, written: bool = True) -> Any
         def before(number: int, pe: Any, at: At, old: Any) -> Any:
             nonlocal was
             state = dict(old.get("state") or {})
-            if calls[number].later and kind(calls[number - (not written)]):
-                state = {name: x for name, x in state.items() if name not in names}
-                state |= {} if written else {name: x for name, x in was.items() if name in names}
+            if calls[number].later and kind(calls[number - (new is not_written)]):
+                state |= {name: new(state[name], was.get(name)) for name in names if name in state}
+                state = {name: x for name, x in state.items() if x is not None}
             was = state
             return pe, at, old | {"state": state} if old else old
 
         return trace_outputs(case, answer.a, before=before)
 
     return on_trace(make)
+
+
+def not_written(x: Any, before: Any) -> Any:
+    return before
 
 
 def with_short_tails(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
@@ -351,14 +356,14 @@ def with_features(names: tuple[str, ...], lost: Kind) -> Any:
     return on_trace(make, attends)
 
 
-# ---------------------------------------------------------------- what is added to the logits
+# ---------------------------------------------------------------- what the encoding computes
 
 
-def with_hook(hook: str, change: Callable, kind: Kind) -> Any:
-    """A hook does something else in calls of a kind: change(call) -> function(hook, *what it is given)."""
+def with_encoding(change: Callable[[Any, ModelCase, Call], Any], kind: Kind, only: Any = bool) -> Any:
+    """Calls of a kind have another encoding: change(encoding, case, call)."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        pick = lambda call, pe, at, old: (around(pe, hook, change(call)) if kind(call) else pe, at, old)
+        pick = lambda call, pe, at, old: (change(pe, case, call) if kind(call) else pe, at, old)
         return replayed(case, answer.a, pick)
 
-    return on_trace(make, lambda case: case.hook == hook)
+    return on_trace(make, only)

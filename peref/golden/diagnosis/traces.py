@@ -15,23 +15,25 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
-from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.attention import in_block
-from peref.golden.diagnosis.engine import TRACES, family
+from peref.golden.diagnosis.attention import WHO_SEES, in_block
+from peref.golden.diagnosis.biases import BIASES, ROWS_ADDED
+from peref.golden.diagnosis.engine import TRACES, WRAPS, family, wrapped
+from peref.golden.diagnosis.options import FACTOR
 from peref.golden.diagnosis.replays import (
     SUMS,
     Call,
     attends,
     calls_of,
     kept_names,
+    not_written,
     on_trace,
-    unturned,
     with_calls,
+    with_encoding,
     with_features,
-    with_hook,
     with_keys,
     with_lengths,
+    with_map,
     with_mask,
     with_old_states,
     with_place,
@@ -41,8 +43,9 @@ from peref.golden.diagnosis.replays import (
     with_zeros,
     without_keys,
 )
-from peref.golden.diagnosis.rotation import turned_at_all
+from peref.golden.diagnosis.rotation import MAPS, OF_ANGLES, Map, turned_at_all
 from peref.golden.spec.models import ModelCase
+from peref.hooks import around
 from peref.settings import other_choices
 
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
@@ -55,7 +58,16 @@ not_first = lambda call: call.first > 0
 one_token = lambda call: call.later and call.T == 1
 a_chunk = lambda call: call.later and call.T > 1
 every_call = lambda call: True
-SOME = (("of one token", one_token), ("of several tokens", a_chunk))
+opening = lambda call: not call.later
+SOME = (later, one_token, a_chunk)
+NAMED = {  # words for the calls in which a bug shows
+    opening: ", in the first call of a text",
+    later: ", in calls after the first",
+    not_first: ", in every call but the very first",
+    one_token: ", in later calls of one token",
+    a_chunk: ", in later calls of several tokens",
+}
+NARROW = 0.98  # how much a bug is worth that shows in calls of one kind alone: less than one of all
 WHO = (("", "qk"), (" of queries alone", "q"), (" of keys alone", "k"))
 
 
@@ -74,6 +86,11 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
     (OFFSET, "the offset grows by one with each call, however many tokens it has", one_each),
     (OFFSET, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
     (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
+    (
+        "position.counted",
+        "positions are counted in the cache, whatever is given",
+        lambda i, far, c: 0 * i + np.arange(c.first - c.begin, c.stop - c.begin),
+    ),
     (RESTARTS, "every token of a call has the position of its last", lambda i, far, c: 0 * i + i[..., -1:]),
 )
 
@@ -119,11 +136,11 @@ def full(more: int, i: Any, far: Any, call: Call) -> Any:
 def of_some_positions(answer: Answer) -> Iterator[Guess]:
     """The same in calls of one token or of several alone."""
     for flag, words, place in places_of(answer) if answer.trace else ():
-        for which, kind in SOME:
+        for kind in SOME:
             for whose, who in WHO:
                 gives = with_places(place, who, kind)
                 mine = LATE if flag == BIAS_LATE and who == "qk" else flag
-                yield guess(mine, f"in later calls {which}: {words}{whose and ','}{whose}", gives)
+                yield guess(mine, f"{words}{whose and ','}{whose}{NAMED[kind]}", gives, NARROW)
 
 
 def chunk_between(old: Call, now: Call) -> bool:
@@ -177,23 +194,35 @@ WINDOWS = (
 )
 ALL_OF, LAST_KEY = slice(None), slice(-1, None)
 in_every = lambda old, now: True
-just_before = lambda old, now: old.number == now.number - 1
-long_before = lambda old, now: old.number < now.number - 1
 IGNORED = "cache.ignored"
+WHICH_KEYS = {
+    "keys": ALL_OF,
+    "the last key": LAST_KEY,
+    "the first key": slice(1),
+    "all but the first key": slice(1, None),
+    "all but the last key": slice(-1),
+}
+WHOSE_KEYS = {  # lost(call of the key, this call)
+    "of each call": in_every,
+    "of the first call": lambda old, now: not old.later,
+    "of later calls": lambda old, now: old.later,
+    "of calls of one token": lambda old, now: one_token(old),
+    "of later calls of several tokens": lambda old, now: a_chunk(old),
+    "of calls of several tokens": lambda old, now: old.T > 1,
+    "of the call before": lambda old, now: old.number == now.number - 1,
+    "of calls before the last": lambda old, now: old.number < now.number - 1,
+}
 LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the call's
     (IGNORED, "a call sees its own keys alone: the cache is not read", in_every, ALL_OF),
     (IGNORED, "a chunk sees its own keys alone", lambda old, now: a_chunk(now), ALL_OF),
     (IGNORED, "a single token sees itself alone", lambda old, now: one_token(now), ALL_OF),
-    (LOST, "keys of one token are not written to the cache", lambda old, now: one_token(old), ALL_OF),
-    (LOST, "keys of later chunks are not written to the cache", lambda old, now: a_chunk(old), ALL_OF),
-    (LOST, "keys of later calls are not written to the cache", lambda old, now: old.later, ALL_OF),
-    (LOST, "keys of the first call are lost", lambda old, now: not old.later, ALL_OF),
-    (LOST, "the cache has the keys of the last call alone", long_before, ALL_OF),
     (LOST, "a chunk takes the place of all that was cached", chunk_between, ALL_OF),
-    (LOST, "the last key of each call is lost", in_every, LAST_KEY),
-    (LOST, "the last key of each chunk is lost", lambda old, now: old.T > 1, LAST_KEY),
-    (LOST, "the first key of each call is lost", in_every, slice(1)),
-    (LOST, "the last key of the call before is lost", just_before, LAST_KEY),
+    *(
+        (LOST, f"the cache has lost {which} {whose}", lost, rows)
+        for whose, lost in WHOSE_KEYS.items()
+        for which, rows in WHICH_KEYS.items()
+        if (lost, rows) != (in_every, ALL_OF)
+    ),
 )
 
 
@@ -204,7 +233,7 @@ def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
         for flag, words, see, kinds in table:
             for kind in kinds:
                 yield guess(flag, f"{words}{named(kind)}", with_place(with_mask(see), kind, only))
-    for kind in (every_call, later, a_chunk):
+    for kind in (every_call, opening, *SOME):
         open_ = lambda at, call: replace(at, causal=False)
         flag = "mask.causal" if kind is every_call else OPEN
         yield guess(flag, f"there is no causal mask{named(kind)}", with_place(open_, kind))
@@ -216,20 +245,36 @@ def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
             none = lambda at, call: replace(at, window=None)
             words = f"your window is not there{named(kind)}"
             yield guess("mask.window", words, with_place(none, kind, windowed))
+    if has_global(case):
+        near = with_mask(lambda see, t, s, c: see & (s > t[0] - c.window))
+        words = "later calls find the keys of the window alone"
+        yield guess("cache.global_dropped", words, with_place(near, later, has_global))
     for flag, words, lost, which in LOST_KEYS:
-        yield guess(flag, words, without_keys(lost, which))
-        yield guess(flag, f"{words}; 0 stands in their place", with_zeros("kv", lost, which))
-        yield guess(flag, f"{words} (values alone, 0 stands in their place)", with_zeros("v", lost, which))
+        sure = 1.0 if which == ALL_OF else NARROW
+        yield guess(flag, words, without_keys(lost, which), sure)
+        yield guess(flag, f"{words}; 0 stands in their place", with_zeros("kv", lost, which), sure)
+        said = f"{words} (values alone, 0 stands in their place)"
+        yield guess(flag, said, with_zeros("v", lost, which), sure)
+
+
+def named(kind: Any) -> str:
+    return NAMED.get(kind, "")
+
+
+has_global = lambda case: attends(case) and case.layer.global_tokens
 
 
 def windowed(case: ModelCase) -> bool:
     return attends(case) and case.window is not None
 
 
-def named(kind: Any) -> str:
-    """Words for the calls in which a bug shows."""
-    words = {later: ", in calls after the first", not_first: ", in every call but the very first"}
-    return {**words, **{k: f", in later calls {w}" for w, k in SOME}}.get(kind, "")
+STATES = (
+    (
+        "has its last two axes exchanged",
+        "state.transposed",
+        lambda x, before: x.swapaxes(-1, -2).reshape(x.shape),
+    ),
+)
 
 
 @family(lambda case: case.hook != "embed", TRACES)
@@ -249,17 +294,19 @@ def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
     for some in dict.fromkeys([*groups, *((name,) for name in states)]):
         flag = "cache.tail_dropped" if set(some) <= set(tails) else DROPPED
         what = f"the state {', '.join(some)}"
-        for kind in (later, one_token, a_chunk):
-            yield guess(flag, f"{what} is not read{named(kind)}", with_states(some, kind))
-        for kind in (every_call, later, one_token, a_chunk):
-            yield guess(flag, f"{what} is not written back{named(kind)}", with_states(some, kind, False))
+        for words, name, new in (*STATES, ("is not read", flag, lambda x, before: None)):
+            for kind in SOME:
+                yield guess(name, f"{what} {words}{named(kind)}", with_states(some, kind, new))
+        for kind in (every_call, *SOME):
+            gives = with_states(some, kind, not_written)
+            yield guess(flag, f"{what} is not written back{named(kind)}", gives)
         yield guess(KEPT, f"{what} of an earlier text is still there", with_old_states(some))
     if tails:
         words = "the last inputs that a call hands on are its own alone: a call of few tokens leaves zeros"
         yield guess("cache.tail_dropped", words, on_trace(with_short_tails))
     for some in dict.fromkeys([tuple(features), *((name,) for name in features)]) if features else ():
-        for words, lost in (("cached tokens", every_call), *((f"tokens of calls {w}", k) for w, k in SOME)):
-            words = f"{', '.join(some)} of {words} is lost"
+        for lost in (every_call, *SOME):
+            words = f"{', '.join(some)} of cached tokens is lost{named(lost)}"
             yield guess("cache.features_dropped", words, with_features(some, lost))
 
 
@@ -294,7 +341,7 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
         ("the one before their call", lambda case, c: max(c.first - c.begin, case.L)),
     ):
         words = f"queries are turned for the length that there is at each call, keys for {words}"
-        yield guess(mixed, words, with_lengths(length, n))
+        yield guess(mixed, words, with_lengths(q=length, k=n))
     yield guess(
         mixed, "cached keys are turned anew for the length of each call", with_keys(lambda c, now: 1, True)
     )
@@ -306,12 +353,12 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
         yield guess(
             "rope.one_of_two" if words.endswith("not turned") else TURNED_AGAIN, words, with_keys(times)
         )
-    for kind in (later, one_token, a_chunk):
-        still = with_places(lambda i, far, c: 0 * i, "k", kind)
-        yield guess("rope.one_of_two", f"keys are not turned{named(kind)}", still)
-    yield guess("rope.one_of_two", "keys are not turned", unturned(False, True))
-    yield guess("rope.one_of_two", "queries are not turned", unturned(True, False))
-    yield guess("rope.one_of_two", "neither queries nor keys are turned", unturned(True, True))
+    for kind in (every_call, *SOME):
+        for words, who in (("keys are", "k"), ("queries are", "q"), ("neither queries nor keys are", "qk")):
+            not_ = " not" * (len(who) == 1)
+            sure = 1.0 if kind is every_call else NARROW
+            words = f"{words}{not_} turned{named(kind)}"
+            yield guess("rope.one_of_two", words, with_map(None, who, kind), sure)
 
 
 def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, int]:
@@ -322,18 +369,50 @@ def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, i
 def of_settings(answer: Answer, case: Any) -> Iterator[Guess]:
     """An option has another value than the case says."""
     for name, (default, kind) in options(get(case.encoding)).items():
-        given = case.config.pe[0][1][name]
+        given, flag = case.config.pe[0][1][name], flag_of(answer, "options", name)
         for value in {*other_choices(default, kind), default} - {given} if is_plain(given) else ():
-            gives = partial(with_setting, name, value)
-            yield guess(flag_of(answer, "options", name), f"the option {name} seems to be {value}", gives)
+            words = f"the option {name} seems to be {value}"
+            yield from narrowed(flag, words, partial(with_option, answer, name, lambda x, value=value: value))
+        for words, (named, change) in FACTOR.items() if name == "factor" else ():
+            yield from narrowed(named or flag, words, partial(with_option, answer, name, change))
 
 
-def with_setting(name: str, value: Any, answer: Answer) -> Any:
-    case = answer.trace
-    if case is None or case.config.pe[0][1][name] == value:
-        return None
-    other = replace(case, options={**case.options, name: value})
-    return trace_outputs(other, answer.a) if answer.has_parameters_of(other) else None
+def narrowed(flag: str, words: str, change: Any) -> Iterator[Guess]:
+    """The encoding is another in all calls, or in those of one kind."""
+    for call in (every_call, *SOME):
+        sure = 1.0 if call is every_call else NARROW
+        yield guess(flag, f"{words}{named(call)}", with_encoding(change, call), sure)
+
+
+def with_option(answer: Answer, name: str, change: Any, pe: Any, case: Any, call: Call) -> Any:
+    """The encoding with another option. Raises ValueError where it then has other parameters."""
+    other = replace(case, options={**case.options, name: change(case.config.pe[0][1][name])})
+    if not answer.has_parameters_of(other):
+        raise ValueError(f"{name} decides which parameters there are")
+    return other.config.encoding(0)
+
+
+@family(what=TRACES)
+def of_rows_below(answer: Answer, case: Any) -> Iterator[Guess]:
+    """What the levels of single operations know: angles, gains, biases, rows, the softmax scale."""
+    for row in ROWS_BELOW:
+        hooks = {WRAPS[kind][0] for kind in row.change if kind in WRAPS} or (
+            {case.hook} if attends(case) else set()
+        )
+        if hooks == {case.hook} and row.when(case) and (flag := row.flag_for(answer)):
+            change = lambda pe, case, call, row=row: wrapped(pe, row.change, case)
+            yield from narrowed(flag, row.words.format(case=case), change)
+    for flag, words, made in OTHER_MAPS if turned_at_all(case) else ():
+        for kind in (every_call, *SOME):
+            for whose, who in WHO:
+                sure = 1.0 if kind is every_call and who == "qk" else NARROW
+                yield guess(flag, f"{words}{whose}{named(kind)}", with_map(made, who, kind), sure)
+
+
+ROWS_BELOW = [
+    row for row in (*OF_ANGLES, *BIASES, *ROWS_ADDED, *WHO_SEES) if row.change.keys() <= {*WRAPS, "scale"}
+]
+OTHER_MAPS = (("rope.layout.half", "channels pair up as in the other layout", Map("other")), *MAPS)
 
 
 def is_plain(value: Any) -> bool:
@@ -345,23 +424,26 @@ def of_terms(answer: Answer, case: Any) -> Iterator[Guess]:
     """What is added to the logits once there is a cache."""
     known = answer.entry.vectors.words["flags"]
     dropped = next((one for one in known if one.endswith("bias.dropped_on_decode")), "cache.bias_dropped")
-    nothing = lambda call: lambda bias, be, p, d: 0 * bias(be, p, d)
-    short = lambda call: lambda bias, be, p, d: bias(be, p, d) * (d < call.T)
-    no_terms = lambda call: lambda score, *given: (None, None, None)
+    nothing = lambda call, bias, be, p, d: 0 * bias(be, p, d)
+    short = lambda call, bias, be, p, d: bias(be, p, d) * (d < call.T)
+    no_terms = lambda call, score, *given: (None, None, None)
     for kind in (later, not_first, one_token, a_chunk):
         where = named(kind)
         yield guess(dropped, f"there is no bias{where}", with_hook("bias", nothing, kind))
         yield guess(dropped, f"cached keys have no bias{where}", with_hook("bias", short, kind))
         yield guess(dropped, f"nothing is added to the logits{where}", with_hook("score", no_terms, kind))
         for part in range(3):
-            without = lambda call, part=part: partial(less, part)
+            without = lambda call, score, *given, part=part: tuple(
+                None if n == part else x for n, x in enumerate(score(*given))
+            )
             words = f"the {('term', 'row', 'column')[part]} is not added to the logits{where}"
             yield guess(dropped, words, with_hook("score", without, kind))
 
 
-def less(part: int, score: Any, *given: Any) -> tuple[Any, ...]:
-    """What a score adds, without its term, row or column."""
-    return tuple(None if n == part else x for n, x in enumerate(score(*given)))
+def with_hook(hook: str, change: Any, kind: Any) -> Any:
+    """A hook does something else in calls of a kind: change(call, hook, *what it is given)."""
+    other = lambda pe, case, call: around(pe, hook, partial(change, call))
+    return with_encoding(other, kind, lambda case: case.hook == hook)
 
 
 SIMPLE = (of_positions, of_masks, of_memory, of_lengths, of_terms)
