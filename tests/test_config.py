@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from peref import config
+from peref import config, model
 from peref.config import SHAPES, Config, shaped
 from peref.encodings import claims_of, get, names, options
 from peref.errors import Misuse
@@ -478,6 +478,27 @@ def test_json_keeps_a_config():
     for cfg in (whole, Config(causal=False), Config(cross=True), *(Config(pe=pe) for pe in ONE.values())):
         text = json.dumps(cfg.to_json(), allow_nan=False)
         assert Config.from_json(json.loads(text)) == cfg
+
+
+# as run.json had it before layers could differ and blocks had settings
+OLD = {"C": 32, "D": 16, "F": 96, "G": 1, "H": 2, "L": 64, "R": 16, "V": 256, "activation": "swiglu"}
+OLD |= {"biases": False, "causal": True, "eps": 1e-05, "layers": 2, "layout": "half", "norm": "rms"}
+OLD |= {"qk_norm": False, "qkv_bias": False, "tied": True, "window": None}
+OLD |= {"pe": [["rope", {"base": 10000.0, "learned": False}], ["alibi", {"max_bias": 8.0}]]}
+OLD_SHAPES = {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32)}
+OLD_SHAPES |= {"gate": (96, 32), "up": (96, 32), "down": (32, 96)}
+
+
+def test_a_config_of_before_is_the_model_that_it_was():
+    """What it does not say is off, and its weights have the names and shapes that they have on disk."""
+    cfg = Config.from_json(OLD)
+    assert cfg == Config(pe=(("rope", {}), ("alibi", {})), C=32, H=2, L=64, layers=2)
+    assert cfg.unusual == {}
+    assert not any(layer.sees != (None, None, None) or layer.sinks for layer in map(cfg.layer, range(2)))
+    shapes = {f"{n}.{name}.weight": shape for n in range(2) for name, shape in OLD_SHAPES.items()}
+    shapes |= {f"{n}.{name}.weight": (32,) for n in range(2) for name in ("norm1", "norm2")}
+    found = {name: a.shape for name, a in model.init(cfg).items()}
+    assert found == shapes | {"embed.weight": (256, 32), "norm.weight": (32,)}
 
 
 def test_a_list_of_numbers_is_a_tuple_and_comes_back_from_json():
