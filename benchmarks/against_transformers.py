@@ -389,6 +389,28 @@ MODELS: dict[str, tuple[Any, Any]] = {
 }
 
 
+# the rotation otherwise than in the rows above, of every class that turns
+SCALED = {"rope_parameters": YARN}
+OF_QUARTER = {"rope_parameters": LOCAL | {"rope_theta": 5e5, "partial_rotary_factor": 0.25}}
+MODELS |= {
+    "mistral-scaled": (hf.MistralForCausalLM, hf.MistralConfig(**SIZES, **SCALED)),
+    "mixtral-scaled": (hf.MixtralForCausalLM, hf.MixtralConfig(**SIZES, **SCALED, head_dim=10)),
+    "qwen2-scaled": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**SIZES, **SCALED)),
+    "qwen3-scaled": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**SIZES, **SCALED, head_dim=10)),
+    "qwen3-moe-scaled": (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**SIZES, **QWEN_EXPERTS, **SCALED)),
+    "gpt-oss-scaled": (hf.GptOssForCausalLM, hf.GptOssConfig(**OSS, **SCALED)),
+    "olmo2-scaled": (hf.Olmo2ForCausalLM, hf.Olmo2Config(**SIZES, **SCALED)),
+    "smollm3-scaled": (hf.SmolLM3ForCausalLM, hf.SmolLM3Config(**MORE, **SCALED)),
+    "gemma2-scaled": (hf.Gemma2ForCausalLM, hf.Gemma2Config(**GEMMA, **SCALED)),
+    "cohere-scaled": (hf.CohereForCausalLM, hf.CohereConfig(**COHERE, **SCALED)),
+    "cohere2-scaled": (hf.Cohere2ForCausalLM, hf.Cohere2Config(**COHERE, **SCALED, sliding_window=4)),
+    "glm-quarter": (hf.GlmForCausalLM, hf.GlmConfig(**SIZES, **OF_QUARTER, head_dim=16)),
+    "phi-quarter": (hf.PhiForCausalLM, hf.PhiConfig(**PHI, **OF_QUARTER)),
+    "gpt-neox-tied": (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**PHI, **OF_QUARTER, tie_word_embeddings=True)),
+    "llama4-every-second": (hf.Llama4ForCausalLM, hf.Llama4TextConfig(**SCOUT, no_rope_layer_interval=2)),
+}
+
+
 @contextmanager
 def in_double() -> Iterator[None]:
     """What is written as float32 in the models' text is float64, and what says nothing of it."""

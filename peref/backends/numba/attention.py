@@ -21,7 +21,7 @@ from peref.backends.numba.arrays import c_reads, f4, f8, i4, i8, reads, writes
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.logits import KEYS, QUERIES, capped, ends, fill, pick, seen, tile_of
+from peref.backends.numba.logits import KEYS, QUERIES, capped, columns_of, fill, pick, seen, tile_of
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
@@ -94,7 +94,7 @@ def forward_lane(
                 column,
             ):
                 continue
-            left, right = ends(start, stop, key)
+            left, right = columns_of(start, stop, key)
             product(
                 P,
                 left,

@@ -27,7 +27,7 @@ from peref.backends.numba.logits import (
     WIDE,
     by_distance,
     capped,
-    ends,
+    columns_of,
     fill,
     keep,
     pick,
@@ -134,7 +134,7 @@ def backward_head(
                     column,
                 ):
                     continue
-                left, right = ends(start, stop, key)
+                left, right = columns_of(start, stop, key)
                 at, many = key + left, (right - left) // COLUMNS
                 product(
                     P, left, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False

@@ -122,7 +122,7 @@ def seen(see, r, key):
 
 
 @njit(**INNER)
-def ends(start, stop, key):
+def columns_of(start, stop, key):
     """The panels of the tile at `key` that hold keys from start to stop: first column and one beyond."""
     return max(start - key, 0) // COLUMNS * COLUMNS, rounded(min(stop - key, KEYS), COLUMNS)
 
