@@ -5,7 +5,7 @@ from mpmath import mp
 from mutants import Mutant
 from mutants.ways import patched, with_options
 
-from peref.encodings.bias.log_cpb import between, spaced
+from peref.encodings.bias.log_cpb import rows_and_columns, spaced
 from peref.ops.activation import silu
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
@@ -122,7 +122,7 @@ MEANS = {
     "options": {"columns": "cpb.axes", "reach": "cpb.spacing", "width": "basic"},
     "parameters": {"*": "cpb.network"},
     "functions": {
-        "between": "cpb.axes",
+        "rows_and_columns": "cpb.axes",
         "spaced": "cpb.spacing",
         "squashed": "cpb.network",
         "relu": "cpb.network",
@@ -149,7 +149,7 @@ MUTANTS = [
         "cpb.axes",
         "rows and columns are exchanged",
         CPB,
-        changed(between=lambda d, w: between(d, w)[:, ::-1]),
+        changed(rows_and_columns=lambda d, w: rows_and_columns(d, w)[:, ::-1]),
     ),
     Mutant("cpb-columns", "cpb.axes", "your window has other columns", CPB, with_options(columns=5)),
     Mutant(
@@ -157,7 +157,7 @@ MUTANTS = [
         "cpb.axes",
         "your distances are j - i",
         CPB,
-        changed(between=lambda d, w: -between(d, w)),
+        changed(rows_and_columns=lambda d, w: -rows_and_columns(d, w)),
     ),
     Mutant(
         "cpb-natural",

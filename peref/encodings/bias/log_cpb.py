@@ -30,7 +30,7 @@ from peref.ops.shape import swap
 from peref.xp import namespace
 
 
-def between(d, columns):
+def rows_and_columns(d, columns):
     """The rows and columns between two tokens at each distance d [N], [N,2]."""
     row = (d + columns - 1) // (2 * columns - 1)
     return namespace(d).stack([row, d - row * (2 * columns - 1)], -1)
@@ -56,7 +56,9 @@ def bias(be, p, d, *, columns: int = 8, reach: int | None = None):
     positive("log_cpb", columns=columns, reach=reach)
     if d.dtype.kind not in "iu":
         raise Misuse("log_cpb: positions must be whole numbers, they count rows and columns of a window")
-    y = spaced(between(d, columns), reach or max(columns - 1, 1)).astype(p["1.weight"].dtype)  # [N,2]
+    y = spaced(rows_and_columns(d, columns), reach or max(columns - 1, 1)).astype(
+        p["1.weight"].dtype
+    )  # [N,2]
     y = relu(be.linear(y, p["1.weight"], p["1.bias"]))  # [N,width]
     return squashed(swap(be.linear(y, p["2.weight"], None), axes=(0, 1)))  # [H,N]
 
@@ -72,5 +74,5 @@ ENCODING = Encoding(
     init=init,
     bias=bias,
     claims=EVERY_LAW_OF_DISTANCE - {"real_positions"},
-    parts=("between", "spaced", "squashed", "relu"),
+    parts=("rows_and_columns", "spaced", "squashed", "relu"),
 )
