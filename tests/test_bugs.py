@@ -64,6 +64,8 @@ def test_bugs_act(encoding):
     bugs = [b for b in BUGS.values() if b.encoding == encoding]
     asleep = {b.name for b in bugs}
     for case, inputs in cases(encoding, RIGHT[encoding].levels):
+        if "before" in case["facts"]:  # which the programs do not claim
+            continue
         for bug in bugs:
             if bug.name not in asleep or case["level"] not in bug.levels:
                 continue

@@ -2,7 +2,7 @@
 made of.
 """
 
-from . import biases, layers, mixes, rotations, terms
+from . import biases, deltas, images, layers, mixes, rotations, terms, zones
 
 RIGHT = {
     "none": layers.Layer,
@@ -40,4 +40,16 @@ RIGHT = {
     "rwkv6": mixes.Rwkv6,
     "rwkv7": mixes.Rwkv7,
     "s4d": mixes.S4d,
+    "deltanet": deltas.DeltaNet,
+    "gated_deltanet": deltas.GatedDeltaNet,
+    "kda": deltas.Kda,
+    "gla": deltas.Gla,
+    "mamba2": deltas.Mamba2,
+    "sincos_2d": images.Sincos2d,
+    "log_cpb": images.LogCpb,
+    "rerope": zones.Rerope,
+    "self_extend": zones.SelfExtend,
+    "dual_chunk": zones.DualChunk,
+    "pope": zones.Pope,
+    "deberta": zones.Deberta,
 }
