@@ -78,7 +78,11 @@ TRAPS = {
 
 MEANS = {
     "options": {"near": "rerope.window", "leak": "rerope.leak"},
-    "functions": {"window_of": "rerope.window", "far_places": "rerope.far"},
+    "functions": {
+        "window_of": "rerope.window",
+        "far_places": "rerope.far",
+        "window_zones": "rerope.window",
+    },
 }
 
 REFUSED = [

@@ -87,6 +87,7 @@ MEANS = {
         "neighbors_of": "self_extend.window",
         "group": "self_extend.group",
         "group_shift": "self_extend.shift",
+        "group_zones": "self_extend.window",
     },
 }
 

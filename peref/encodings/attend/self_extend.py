@@ -68,5 +68,5 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"real_positions", "any_length", "window"}),
-    parts=("ladder", "neighbors_of", "group", "group_shift"),
+    parts=("ladder", "neighbors_of", "group", "group_shift", "group_zones"),
 )

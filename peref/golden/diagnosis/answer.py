@@ -33,6 +33,7 @@ BROKEN = (PerefError, ArithmeticError, ValueError, IndexError, np.exceptions.Com
 NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
 GENERAL = 0.89  # how much a bug that says little is worth: less than one that is named by its own flag
 INVENTED = 0.8  # and one with a number that was fitted and that nobody would write: less than any other
+SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.answer import NEARLY, SHOWN, Answer, Clue, Guess, Trap, guess
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, rows
 from peref.golden.diagnosis.rotation import LOW
 from peref.golden.spec.cases import Case
@@ -194,7 +194,7 @@ def of_attention(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
         yield from of_steps(answer, case)
 
 
-def of_scale(answer: Answer, case: Case) -> Iterator[Guess]:
+def of_scale(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
     """What q k is multiplied with, found from the scores."""
     x = answer.wide("scores")
     if x is None or "scores" not in answer.wrong:
@@ -205,6 +205,8 @@ def of_scale(answer: Answer, case: Case) -> Iterator[Guess]:
     c = factor_of(x[there] - rest[there], g[there] - rest[there])
     if c is not None and abs(c - 1) > NEARLY:
         words = f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}"
+        if answer.near("scores", rest + c * (g - rest)):
+            yield Clue(Trap("attn.scale", words), SHOWN)
         yield guess("attn.scale", words, computed(scale=of_sizes(c * scale, scale, case)), 0.99)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
+from peref.golden.diagnosis.answer import GENERAL, NEARLY, SHOWN, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.attention import factor_of, weights_of
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, tabled
 from peref.golden.diagnosis.rotation import LOW
@@ -227,6 +227,8 @@ def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
         words = f"your bias is the golden one times {c:.6g}"
         flag = NEGATED if c < 0 else "bias.scale"
+        if np.abs(x - c * g).max() < 1e-4 * np.abs(x).max():
+            yield Clue(Trap(flag, words), SHOWN)
         yield guess(flag, words, computed(table=lambda b: c * b), 0.9, fitted=c)
     yield from of_heads(answer, case, x, g, d)
     if "param.table" in answer.a:
@@ -303,12 +305,14 @@ def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Cl
     if powers and powers != flag:
         m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
         far = np.abs(d.astype(float)).max()
-        mine, right = slopes_of(x) / far, slopes_of(g) / far
+        mine = slopes_of(x) / far
         whole = 1 << (H.bit_length() - 1)
-        kept = np.abs(factors[:whole] - 1).max() < 1e-4
-        rows_in_order = np.allclose(np.sort(mine), np.sort(right), rtol=1e-4) and (np.diff(mine) <= 0).all()
         plain = np.allclose(mine, 2.0 ** (-m * (h + 1) / H), rtol=1e-4)
-        if whole != H and (kept or rows_in_order or plain):
+        ladders = (2.0 ** (-m * (h + 1) / K) for K in (H, 2 * whole))
+        kept = np.abs(factors[:whole] - 1).max() < 1e-4
+        in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4)
+        one_ladder = any(np.allclose(mine, one, rtol=1e-4) for one in ladders)
+        if whole != H and (kept or one_ladder or (in_order and (np.diff(mine) <= 0).all())):
             flag = powers
         if plain:
             words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"

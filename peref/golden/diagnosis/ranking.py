@@ -28,7 +28,7 @@ from peref.golden.diagnosis import (
     tensor,
     traces,
 )
-from peref.golden.diagnosis.answer import BROKEN, INVENTED, Answer, Clue, Guess, Trap
+from peref.golden.diagnosis.answer import BROKEN, INVENTED, SHOWN, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.near_misses import likeness, of_probes
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.cases import OPERATIONS
@@ -71,7 +71,6 @@ FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on w
 ENOUGH = 0.99
 # a guess that is worth no more says little: a factor, no position at all; the search goes on
 SAYS_LITTLE = 0.9
-SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 COMPUTED = (
     "option",
     "basic",
@@ -174,9 +173,12 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
 
 def added_up(some: list[Said]) -> Said:
     """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of
-    the one that weighs most. A number that was invented outweighs nothing that gives as much.
+    the one that weighs most; what gives all needs no more. A number that was invented outweighs nothing that
+    gives as much.
     """
-    first, total = max(some, key=lambda one: one.weight), sum(one.weight for one in some)
+    first, total = max(some, key=lambda one: (one.whole, one.weight)), sum(one.weight for one in some)
+    if first.whole:
+        return first
     invented = first.guess is not None and first.guess.invented
     return replace(first, weight=min(total, INVENTED) if invented else total)
 

@@ -172,18 +172,15 @@ def with_lengths(**lengths: Any) -> Any:
 
 
 def with_map(made: Any, who: str, kind: Kind) -> Any:
-    """Queries or keys of some calls go through another map of pairs, None: they are not turned."""
+    """Queries or keys of some calls go through another map of pairs."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         def rows(name: str, c: Call) -> Any:
-            if name not in who or not kind(c):
-                return turned_rows(case, answer.a, name, c)
-            plain = answer.a[name][:, :, c.first : c.stop]
-            return plain if made is None else turned_rows(case, answer.a, name, c, made=made)
+            return turned_rows(case, answer.a, name, c, made=made if name in who and kind(c) else RIGHT)
 
         return with_turned(case, answer.a, rows)
 
-    return on_trace(make, lambda case: turned_at_all(case) and (made is None or fitting(made, case)))
+    return on_trace(make, lambda case: turned_at_all(case) and fitting(made, case))
 
 
 # ---------------------------------------------------------------- whom they see

@@ -59,6 +59,7 @@ class Map:
     order   where the two components go: "" as they are, "swapped", "halves", "adjacent"
     inside  the second component is made from the first when that has turned already
     low     what cosines and sines are rounded to
+    still   nothing turns, and there is no gain
     """
 
     pairs: str = "same"
@@ -67,8 +68,11 @@ class Map:
     order: str = ""
     inside: bool = False
     low: Any = None
+    still: bool = False
 
     def __call__(self, case: Case, x: Any, phi: Any, gain: Any) -> Any:
+        if self.still:
+            return np.array(x, float)
         R, half = case.config.R, case.config.R // 2
         layout = other_of(case) if self.pairs == "other" else case.layout
         pairs = np.array(pairs_of(R, layout))
@@ -171,6 +175,7 @@ MAPS = (  # flag, words, map: of a pair (a, b) with cosine c and sine s
     ("rope.sign", "the second channel is made from the first when that has turned already", Map(inside=True)),
     *((FEW, f"your cosines and sines were {name}", Map(low=low)) for name, low in LOW),
 )
+STILL = Map(still=True)
 WHOSE = (("", "qk"), (" (q alone)", "q"), (" (k alone)", "k"))
 
 
@@ -185,6 +190,9 @@ def of_maps(answer: Answer, case: Any) -> Iterator[Guess]:
         if who != "qk":
             said = f"you pair channels of {who} as the other layout does"
             yield guess("rope.layout.half", said, with_map(Map("other"), who), 0.99)
+            yield guess(
+                "rope.one_of_two", f"{who} does not turn, and has no gain", with_map(STILL, who), 0.99
+            )
 
 
 # ---------------------------------------------------------------- angles and gains

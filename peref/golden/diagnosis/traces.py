@@ -43,7 +43,7 @@ from peref.golden.diagnosis.replays import (
     with_zeros,
     without_keys,
 )
-from peref.golden.diagnosis.rotation import MAPS, OF_ANGLES, Map, turned_at_all
+from peref.golden.diagnosis.rotation import MAPS, OF_ANGLES, STILL, Map, turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import around
 from peref.settings import other_choices
@@ -358,7 +358,7 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
             not_ = " not" * (len(who) == 1)
             sure = 1.0 if kind is every_call else NARROW
             words = f"{words}{not_} turned{named(kind)}"
-            yield guess("rope.one_of_two", words, with_map(None, who, kind), sure)
+            yield guess("rope.one_of_two", words, with_map(STILL, who, kind), sure)
 
 
 def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, int]:
