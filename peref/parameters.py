@@ -78,6 +78,11 @@ def drawn(cfg: Config | Pair, stream: Callable) -> Arrays:
     return p | ({"head.bias": np.zeros(cfg.V)} if cfg.head_bias else {})
 
 
+def shapes_of(cfg: Config | Pair) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter."""
+    return {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
+
+
 def half_of(params: Mapping[str, Any], part: str) -> Arrays:
     """The parameters of the "encoder" or the "decoder" of a pair, under their names in a model."""
     own = {name.removeprefix(f"{part}."): a for name, a in params.items() if name.startswith(f"{part}.")}
@@ -217,7 +222,7 @@ def check(cfg: Config | Pair, params: Mapping[str, Any]) -> None:
     """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing,
     unknown or of another shape.
     """
-    wanted = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
+    wanted = shapes_of(cfg)
     for name, shape in wanted.items():
         if name not in params:
             raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg.named} at this shape needs")

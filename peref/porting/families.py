@@ -38,16 +38,53 @@ Kind = Literal[
     "t5",
 ]
 
+# rows that several families have
+EMBED_AND_HEAD = """
+    model.embed_tokens.weight  embed.weight  [V,C]
+    model.norm.weight          norm.weight   [C]
+    lm_head.weight             head.weight   [V,C]
+    """
+Q_K_V_O = """
+    model.layers.N.input_layernorm.weight   N.norm1.weight  [C]
+    model.layers.N.self_attn.q_proj.weight  N.q.weight      [HD,C]
+    model.layers.N.self_attn.k_proj.weight  N.k.weight      [GD,C]
+    model.layers.N.self_attn.v_proj.weight  N.v.weight      [GD,C]
+    model.layers.N.self_attn.o_proj.weight  N.o.weight      [C,HD]
+    """
+SECOND_NORM = """
+    model.layers.N.post_attention_layernorm.weight  N.norm2.weight  [C]
+    """
+GATE_WITH_UP = """
+    model.layers.N.mlp.gate_up_proj.weight  N.gate.weight,N.up.weight  [F+F,C]
+    model.layers.N.mlp.down_proj.weight     N.down.weight              [C,F]
+    """
+HALF_OF_T5 = """
+    HALF.block.N.layer.0.layer_norm.weight              HALF.N.norm1.weight  [C]
+    HALF.block.N.layer.0.SelfAttention.q.weight         HALF.N.q.weight      [HD,C]
+    HALF.block.N.layer.0.SelfAttention.k.weight         HALF.N.k.weight      [GD,C]
+    HALF.block.N.layer.0.SelfAttention.v.weight         HALF.N.v.weight      [GD,C]
+    HALF.block.N.layer.0.SelfAttention.o.weight         HALF.N.o.weight      [C,HD]
+    HALF.block.0.layer.0.SelfAttention.relative_attention_bias.weight  HALF.pe.0.table  [M,H]
+    HALF.block.N.layer.LAST.layer_norm.weight           HALF.N.norm2.weight  [C]
+    HALF.block.N.layer.LAST.DenseReluDense.wi.weight    HALF.N.up.weight     [F,C]  if:not_gated
+    HALF.block.N.layer.LAST.DenseReluDense.wi_0.weight  HALF.N.gate.weight   [F,C]
+    HALF.block.N.layer.LAST.DenseReluDense.wi_1.weight  HALF.N.up.weight     [F,C]  if:gated
+    HALF.block.N.layer.LAST.DenseReluDense.wo.weight    HALF.N.down.weight   [C,F]
+    HALF.final_layer_norm.weight                        HALF.norm.weight     [C]
+    """
+
+
+def half_of_t5(half: str, last: int) -> str:
+    """Its rows; `last` is the number of the feed-forward."""
+    return HALF_OF_T5.replace("HALF", half).replace("LAST", str(last))
+
+
 PUBLIC_NAMES: dict[str, str] = {
-    "llama": """
-    model.embed_tokens.weight                         embed.weight     [V,C]
-    model.layers.N.input_layernorm.weight             N.norm1.weight   [C]
-    model.layers.N.self_attn.q_proj.weight            N.q.weight       [HD,C]
-    model.layers.N.self_attn.k_proj.weight            N.k.weight       [GD,C]
-    model.layers.N.self_attn.v_proj.weight            N.v.weight       [GD,C]
+    "llama": EMBED_AND_HEAD
+    + Q_K_V_O
+    + """
     model.layers.N.self_attn.q_norm.weight            N.qnorm.weight   [Q]
     model.layers.N.self_attn.k_norm.weight            N.knorm.weight   [K]
-    model.layers.N.self_attn.o_proj.weight            N.o.weight       [C,HD]
     model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]      if:before
     model.layers.N.post_attention_layernorm.weight    N.after1.weight  [C]
     model.layers.N.pre_feedforward_layernorm.weight   N.norm2.weight   [C]      if:both
@@ -61,32 +98,20 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.mlp.experts.X.gate_proj.weight     N.experts.gate.weight  [E,F,C]
     model.layers.N.mlp.experts.X.up_proj.weight       N.experts.up.weight    [E,F,C]
     model.layers.N.mlp.experts.X.down_proj.weight     N.experts.down.weight  [E,C,F]
-    model.norm.weight                                 norm.weight      [C]
-    lm_head.weight                                    head.weight      [V,C]
     """,
-    "gpt_oss": """
-    model.embed_tokens.weight                         embed.weight     [V,C]
-    model.layers.N.input_layernorm.weight             N.norm1.weight   [C]
-    model.layers.N.self_attn.q_proj.weight            N.q.weight       [HD,C]
-    model.layers.N.self_attn.k_proj.weight            N.k.weight       [GD,C]
-    model.layers.N.self_attn.v_proj.weight            N.v.weight       [GD,C]
-    model.layers.N.self_attn.o_proj.weight            N.o.weight       [C,HD]
+    "gpt_oss": EMBED_AND_HEAD
+    + Q_K_V_O
+    + SECOND_NORM
+    + """
     model.layers.N.self_attn.sinks                    N.sinks          [H]
-    model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]
     model.layers.N.mlp.router.weight                  N.router.weight  [E,C]
    model.layers.N.mlp.experts.gate_up_proj N.experts.gate.weight,N.experts.up.weight [E,F+F,C] alternate
     model.layers.N.mlp.experts.down_proj              N.experts.down.weight  [E,C,F]  turned
-    model.norm.weight                                 norm.weight      [C]
-    lm_head.weight                                    head.weight      [V,C]
     """,
-    "llama4": """
-    model.embed_tokens.weight                         embed.weight     [V,C]
-    model.layers.N.input_layernorm.weight             N.norm1.weight   [C]
-    model.layers.N.self_attn.q_proj.weight            N.q.weight       [HD,C]
-    model.layers.N.self_attn.k_proj.weight            N.k.weight       [GD,C]
-    model.layers.N.self_attn.v_proj.weight            N.v.weight       [GD,C]
-    model.layers.N.self_attn.o_proj.weight            N.o.weight       [C,HD]
-    model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]
+    "llama4": EMBED_AND_HEAD
+    + Q_K_V_O
+    + SECOND_NORM
+    + """
     model.layers.N.feed_forward.router.weight         N.router.weight  [E,C]
    model.layers.N.feed_forward.experts.gate_up_proj N.experts.gate.weight,N.experts.up.weight [E,F+F,C] turned
     model.layers.N.feed_forward.experts.down_proj     N.experts.down.weight  [E,C,F]  turned
@@ -96,32 +121,15 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.feed_forward.gate_proj.weight      N.gate.weight    [F,C]
     model.layers.N.feed_forward.up_proj.weight        N.up.weight      [F,C]
     model.layers.N.feed_forward.down_proj.weight      N.down.weight    [C,F]
-    model.norm.weight                                 norm.weight      [C]
-    lm_head.weight                                    head.weight      [V,C]
     """,
-    "glm": """
-    model.embed_tokens.weight                       embed.weight    [V,C]
-    model.layers.N.input_layernorm.weight           N.norm1.weight  [C]
-    model.layers.N.self_attn.q_proj.weight          N.q.weight      [HD,C]
-    model.layers.N.self_attn.k_proj.weight          N.k.weight      [GD,C]
-    model.layers.N.self_attn.v_proj.weight          N.v.weight      [GD,C]
-    model.layers.N.self_attn.o_proj.weight          N.o.weight      [C,HD]
-    model.layers.N.post_attention_layernorm.weight  N.norm2.weight  [C]
-    model.layers.N.mlp.gate_up_proj.weight          N.gate.weight,N.up.weight  [F+F,C]
-    model.layers.N.mlp.down_proj.weight             N.down.weight   [C,F]
-    model.norm.weight                               norm.weight     [C]
-    lm_head.weight                                  head.weight     [V,C]
-    """,
-    "phi3": """
-    model.embed_tokens.weight                       embed.weight    [V,C]
+    "glm": EMBED_AND_HEAD + Q_K_V_O + SECOND_NORM + GATE_WITH_UP,
+    "phi3": EMBED_AND_HEAD
+    + SECOND_NORM
+    + GATE_WITH_UP
+    + """
     model.layers.N.input_layernorm.weight           N.norm1.weight  [C]
     model.layers.N.self_attn.qkv_proj.weight        N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]
     model.layers.N.self_attn.o_proj.weight          N.o.weight      [C,HD]
-    model.layers.N.post_attention_layernorm.weight  N.norm2.weight  [C]
-    model.layers.N.mlp.gate_up_proj.weight          N.gate.weight,N.up.weight  [F+F,C]
-    model.layers.N.mlp.down_proj.weight             N.down.weight   [C,F]
-    model.norm.weight                               norm.weight     [C]
-    lm_head.weight                                  head.weight     [V,C]
     """,
     "phi": """
     model.embed_tokens.weight               embed.weight    [V,C]
@@ -206,37 +214,15 @@ PUBLIC_NAMES: dict[str, str] = {
     transformer.norm_f.weight                  norm.weight     [C]
     lm_head.weight                             head.weight     [V,C]
     """,
-    "t5": """
+    "t5": half_of_t5("encoder", 1)
+    + half_of_t5("decoder", 2)
+    + """
     shared.weight                                       embed.weight              [V,C]
-    encoder.block.N.layer.0.layer_norm.weight           encoder.N.norm1.weight    [C]
-    encoder.block.N.layer.0.SelfAttention.q.weight      encoder.N.q.weight        [HD,C]
-    encoder.block.N.layer.0.SelfAttention.k.weight      encoder.N.k.weight        [GD,C]
-    encoder.block.N.layer.0.SelfAttention.v.weight      encoder.N.v.weight        [GD,C]
-    encoder.block.N.layer.0.SelfAttention.o.weight      encoder.N.o.weight        [C,HD]
-    encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight  encoder.pe.0.table  [M,H]
-    encoder.block.N.layer.1.layer_norm.weight           encoder.N.norm2.weight    [C]
-    encoder.block.N.layer.1.DenseReluDense.wi.weight    encoder.N.up.weight       [F,C]    if:not_gated
-    encoder.block.N.layer.1.DenseReluDense.wi_0.weight  encoder.N.gate.weight     [F,C]
-    encoder.block.N.layer.1.DenseReluDense.wi_1.weight  encoder.N.up.weight       [F,C]    if:gated
-    encoder.block.N.layer.1.DenseReluDense.wo.weight    encoder.N.down.weight     [C,F]
-    encoder.final_layer_norm.weight                      encoder.norm.weight       [C]
-    decoder.block.N.layer.0.layer_norm.weight           decoder.N.norm1.weight    [C]
-    decoder.block.N.layer.0.SelfAttention.q.weight      decoder.N.q.weight        [HD,C]
-    decoder.block.N.layer.0.SelfAttention.k.weight      decoder.N.k.weight        [GD,C]
-    decoder.block.N.layer.0.SelfAttention.v.weight      decoder.N.v.weight        [GD,C]
-    decoder.block.N.layer.0.SelfAttention.o.weight      decoder.N.o.weight        [C,HD]
-    decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight  decoder.pe.0.table  [M,H]
     decoder.block.N.layer.1.layer_norm.weight           decoder.N.norm_cross.weight  [C]
     decoder.block.N.layer.1.EncDecAttention.q.weight    decoder.N.cross.q.weight  [HD,C]
     decoder.block.N.layer.1.EncDecAttention.k.weight    decoder.N.cross.k.weight  [GD,C]
     decoder.block.N.layer.1.EncDecAttention.v.weight    decoder.N.cross.v.weight  [GD,C]
     decoder.block.N.layer.1.EncDecAttention.o.weight    decoder.N.cross.o.weight  [C,HD]
-    decoder.block.N.layer.2.layer_norm.weight           decoder.N.norm2.weight    [C]
-    decoder.block.N.layer.2.DenseReluDense.wi.weight    decoder.N.up.weight       [F,C]    if:not_gated
-    decoder.block.N.layer.2.DenseReluDense.wi_0.weight  decoder.N.gate.weight     [F,C]
-    decoder.block.N.layer.2.DenseReluDense.wi_1.weight  decoder.N.up.weight       [F,C]    if:gated
-    decoder.block.N.layer.2.DenseReluDense.wo.weight    decoder.N.down.weight     [C,F]
-    decoder.final_layer_norm.weight                      decoder.norm.weight       [C]
     lm_head.weight                                      decoder.head.weight       [V,C]
     """,
     "mamba": """

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from peref.config import Config
 from peref.errors import Misuse
 from peref.pair import Pair
-from peref.parameters import drawn
+from peref.parameters import shapes_of
 from peref.porting.families import COPIES, NEEDS, PAIRS, PUBLIC_NAMES, Kind
-from peref.rng import Blank
 from peref.xp import Arrays, library, namespace
 
 BUFFER = (
@@ -18,8 +17,8 @@ BUFFER = (
     r"|gpt_neox\.layers\.\d+\.attention\.(masked_)?bias"
 )
 TABLES = {
-    kind: tuple(tuple(row.split()) for row in PUBLIC_NAMES[kind].strip().splitlines())
-    for kind in PUBLIC_NAMES
+    kind: tuple(tuple(row.split()) for row in rows.splitlines() if row.strip())
+    for kind, rows in PUBLIC_NAMES.items()
 }
 
 
@@ -103,11 +102,6 @@ def half_with(cfg: Config | Pair, name: str) -> Config:
     if isinstance(cfg, Pair):
         return cfg.encoder if name.startswith("encoder.") else cfg.decoder
     return cfg
-
-
-def shapes_of(cfg: Config | Pair) -> dict[str, tuple[int, ...]]:
-    """Of every parameter."""
-    return {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
 
 
 def lettered(cfg: Config, layer: int, letters: str) -> list[tuple[int | None, ...]]:
