@@ -324,7 +324,7 @@ def works(pe: str, root: Path, size: Size, threads: int) -> Row:
     if "error" in done:
         return {"error": f"train: {done['error']['message']}"}
     run = folder / done["run"]
-    losses = [line["loss"] for line in runs.open_run(run).read_metrics()]
+    losses = [line["loss"] for line in runs.open_run(run).metrics.read()]
     corpus = f"{done['data']['name']} ({done['data']['sha256'][:12]})"
     found: Row = {"corpus": corpus, "first": losses[0], "last": losses[-1], "steps": len(losses)}
     evaluated = asked(folder, threads, "eval", str(run), "--len", str(size.twice), "--bytes", str(size.count))

@@ -83,12 +83,12 @@ def free(
     """Bytes that a process may still take here, swap included: what Linux says, also of the groups that this
     process is in (cgroups), else all that the machine has; None where nobody says.
     """
-    here = offered(proc)
+    here = of_machine(proc)
     in_groups = (left_in(group, sum(here[1:])) for group in groups(own, root))
     return min((*([sum(here)] if here else ()), *(n for n in in_groups if n is not None)), default=None)
 
 
-def offered(proc: Path) -> list[int]:
+def of_machine(proc: Path) -> list[int]:
     """What the machine has left: memory, and swap. Without Linux, all memory that it has, if known."""
     try:
         lines = dict(line.split(":") for line in proc.read_text().splitlines())

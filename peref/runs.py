@@ -23,7 +23,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -38,53 +37,13 @@ from typing import Any
 
 import numpy as np
 
-from peref import share, store
+from peref import records, share, store
 from peref.errors import Damaged, Diverged, Misuse, PerefError, counted, explained
-from peref.schema import misfit
+from peref.records import Lines
 
 FILES = ("run.json", "lock", "metrics.jsonl", "timing.jsonl")
 FOLDERS = ("ckpt", "eval")
 MORE_FOLDERS = ("ckpt/bad", "bad", "encodings")
-TEXT, OBJECT = {"type": "string"}, {"type": "object"}
-COUNT, NUMBER = {"type": "integer", "minimum": 0}, {"type": "number"}
-ABOUT_TEXT = {"name": TEXT, "spec": TEXT, "sha256": TEXT}
-ABOUT_TASK = {"name": TEXT, "version": COUNT}
-ABOUT_OWN = {"path": TEXT, "package": TEXT, "sha256": TEXT}
-NAMES = {"type": "array", "items": TEXT}
-ABOUT_PARENT = {"run": TEXT, "step": COUNT, "sha256": TEXT, "drawn": NAMES, "left": NAMES}
-A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixItems": [TEXT, OBJECT]}}
-A_MODEL = OBJECT | {"required": ["pe"], "properties": {"pe": A_CYCLE}}
-RECORD = {  # of run.json; what is in config and recipe their own classes know
-    "type": "object",
-    "required": ["argv", "config", "data", "environment", "recipe", "steps"],
-    "properties": {
-        "argv": NAMES,
-        "config": A_MODEL | {"properties": {"pe": A_CYCLE, "encoder": A_MODEL}},
-        "data": OBJECT | {"required": list(ABOUT_TEXT), "properties": ABOUT_TEXT | {"longest": COUNT}},
-        "encodings": {
-            "type": "object",
-            "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z_0-9]*$"},
-            "additionalProperties": {"type": "object", "required": list(ABOUT_OWN), "properties": ABOUT_OWN},
-        },
-        "environment": OBJECT,
-        "parent": OBJECT | {"required": list(ABOUT_PARENT), "properties": ABOUT_PARENT},
-        "recipe": OBJECT,
-        "steps": {"type": "integer", "minimum": 1},
-        "task": OBJECT | {"required": list(ABOUT_TASK), "properties": ABOUT_TASK},
-    },
-}
-META = {  # of a checkpoint; the earliest do not say of which run, the next ones not which metrics
-    "type": "object",
-    "required": ["step", "metrics_bytes"],
-    "properties": {"run": TEXT, "step": COUNT, "metrics_bytes": COUNT, "metrics_sha256": TEXT},
-}
-OF_VALIDATION = {"loss": NUMBER, "bpb": NUMBER, "exact": NUMBER}
-VALIDATION = {"type": "object", "required": ["loss"], "properties": OF_VALIDATION}
-LINE = {  # of metrics.jsonl
-    "type": "object",
-    "required": ["step"],
-    "properties": {"step": COUNT, "loss": NUMBER, "rate": NUMBER, "norm": NUMBER, "valid": VALIDATION},
-}
 
 
 class Foreign(Damaged):
@@ -105,19 +64,7 @@ class Run:
         of a run.
         """
         path = self.folder / "run.json"
-        data = store.read_own(path)
-        try:
-            record = json.loads(data)
-            del record["sha256"]
-            sealed = _sealed(record)
-        except store.UNREADABLE as error:
-            why = f"{type(error).__name__}: {error}"
-            raise Damaged(f"{path}: not what peref wrote ({why}); restore it from a copy") from error
-        if sealed.encode() != data:
-            raise Damaged(f"{path}: its SHA-256 differs, so it was altered; restore it from a copy")
-        if said := strange(record):
-            raise Damaged(f"{path}: not what peref writes: {said}; restore it from a copy")
-        return record
+        return records.unsealed(path, store.read_own(path))
 
     @property
     def identity(self) -> str:
@@ -158,6 +105,16 @@ class Run:
         return self.folder / "encodings" / f"{name}.py"
 
     @property
+    def metrics(self) -> Lines:
+        """What a repeated run repeats bit by bit."""
+        return Lines(self.folder / "metrics.jsonl")
+
+    @property
+    def timing(self) -> Lines:
+        """What differs from run to run."""
+        return Lines(self.folder / "timing.jsonl")
+
+    @property
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint file, in numeric order; none is opened."""
         return sorted(step for step, info in self._named().items() if info and stat.S_ISREG(info.st_mode))
@@ -189,7 +146,7 @@ class Run:
     @property
     def begun(self) -> bool:
         """Whether a step is in it."""
-        return any(self.checkpoints) or bool(self.read_metrics())
+        return any(self.checkpoints) or bool(self.metrics.read())
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -205,9 +162,7 @@ class Run:
             with explained(path, "lock"):
                 _claim(fd, self.folder)
             for part in FOLDERS:  # copies leave empty folders out
-                made = store.opened_folder(self.folder / part, self.folder, make=True)
-                with explained(self.folder / part, "make it"), made:
-                    pass
+                store.check_writable(self.folder / part, self.folder)
             store.sweep(self.folder)
             store.sweep(self.folder / "ckpt", self.folder)
             yield
@@ -226,23 +181,14 @@ class Run:
             what = f"cannot save step {step} keeping {counted(keep, 'checkpoint')}"
             raise Misuse(f"{what}: use a step >= 0 and keep >= 1")
         check_finite(arrays)
-        path, metrics = self._checkpoint(step), self.folder / "metrics.jsonl"
-        with store.opened(metrics, os.O_RDONLY | os.O_CREAT) as fd, explained(metrics, "sync"):
-            os.fsync(fd)
-            length = os.fstat(fd).st_size
-            of_metrics = {"metrics_bytes": length, "metrics_sha256": _digest_of(fd, length)}
+        path, (length, sha256) = self._checkpoint(step), self.metrics.synced()
+        of_metrics = {"metrics_bytes": length, "metrics_sha256": sha256}
         store.save(path, arrays, {**meta, "run": self.identity, "step": step, **of_metrics}, self.folder)
         for old in map(self._checkpoint, set(self.checkpoints[:-keep]) - {step}):
             gone, ckpt = contextlib.suppress(FileNotFoundError), store.opened_folder(old.parent, self.folder)
             with explained(old, "remove"), ckpt as at, gone:
                 os.unlink(old.name, dir_fd=at)
         return path
-
-    def newest_checkpoint(
-        self, say: Callable[[str], None]
-    ) -> tuple[int, dict[str, np.ndarray], dict[str, Any]] | None:
-        """The first of `good_checkpoints`, or None."""
-        return next(self.good_checkpoints(say), None)
 
     def good_checkpoints(
         self, say: Callable[[str], None]
@@ -272,8 +218,7 @@ class Run:
         """
         path = self._checkpoint(step)
         arrays, meta = store.load_arrays(path, self.folder)
-        if said := misfit(meta, META):
-            raise Damaged(f"{path}: not what peref writes: {said}; use another checkpoint")
+        records.check_meta(path, meta)
         if meta["step"] != step:
             raise Damaged(f"{path}: holds step {meta['step']}, so it was renamed")
         mine = self.identity
@@ -291,71 +236,13 @@ class Run:
         returns where it is now.
         """
         path = self._checkpoint(step)
-        target = _free(path.parent / "bad" / path.name)
+        target = store.untaken(path.parent / "bad" / path.name)
         bad = store.opened_folder(target.parent, self.folder, make=True)
         with explained(path, "move to bad/"), bad as to, store.opened_folder(path.parent, self.folder) as at:
             os.replace(path.name, target.name, src_dir_fd=at, dst_dir_fd=to)
             os.fsync(to)
             os.fsync(at)
         return target
-
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl, of what a repeated run repeats bit by bit. Raises Misuse for what
-        JSON cannot hold, as NaN.
-        """
-        _append(self.folder / "metrics.jsonl", record)
-
-    def append_timing(self, record: Mapping[str, Any]) -> None:
-        """Add one line to timing.jsonl, of what differs from run to run. Raises Misuse for what JSON
-        cannot hold, as NaN.
-        """
-        _append(self.folder / "timing.jsonl", record)
-
-    def truncate_metrics(self, length: int, sha256: str | None = None) -> None:
-        """Cut metrics.jsonl back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged, and cuts
-        nothing, when no line ends there or these bytes have another SHA-256, where it is known.
-        """
-        path = self.folder / "metrics.jsonl"
-        with store.opened(path, os.O_RDWR | os.O_CREAT) as fd, explained(path, "cut back"):
-            if length != 0 and (length < 0 or os.pread(fd, 1, length - 1) != b"\n"):
-                what = f"{path}: no line ends at byte {length}, as the checkpoint says"
-                raise Damaged(f"{what}; it was altered: restore it from a copy")
-            if sha256 not in (None, _digest_of(fd, length)):
-                what = f"{path}: up to byte {length} it has another SHA-256 than the checkpoint says"
-                raise Damaged(f"{what}; it was altered: restore it from a copy")
-            os.ftruncate(fd, length)
-            os.fsync(fd)
-
-    def mend_metrics(self, step: int) -> tuple[int, Path]:
-        """Keep a copy of a damaged metrics.jsonl in bad/ and cut it down to the lines of steps up to `step`,
-        in order, that can be read; how many these are, and where the copy is.
-        """
-        path, kept, last = self.folder / "metrics.jsonl", [], 0
-        data = store.read_own(path)
-        for line in data.split(b"\n")[:-1]:
-            with contextlib.suppress(*store.UNREADABLE):
-                record = _record_in(line)
-                if last < record["step"] <= step:
-                    kept.append(line + b"\n")
-                    last = record["step"]
-        copy = _free(path.parent / "bad" / path.name)
-        store.write_bytes(copy, data, self.folder)
-        store.write_bytes(path, b"".join(kept))
-        return len(kept), copy
-
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl, without a last line that was torn by a crash. Raises Damaged for
-        any other unreadable line.
-        """
-        path = self.folder / "metrics.jsonl"
-        records: list[dict[str, Any]] = []
-        for number, line in enumerate(store.read_own(path).split(b"\n")[:-1], start=1):
-            try:
-                records.append(_record_in(line))
-            except store.UNREADABLE as error:
-                what = f"{path}: line {number} is not a record ({error})"
-                raise Damaged(f"{what}; restore the file from a copy") from error
-        return records
 
     def _checkpoint(self, step: int) -> Path:
         return self.folder / "ckpt" / f"{step:08d}.safetensors"
@@ -374,17 +261,17 @@ def create(
     sources     of encodings that are not built in, by name; `record` says where they were
     first       what the checkpoint of step 0 holds; None: there is none
 
-    record["steps"] is the last step, an int. Raises Misuse when the record is not as RECORD says or a part
-    is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is in
-    it.
+    record["steps"] is the last step, an int. Raises Misuse when the record is not as records.RECORD says or a
+    part is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is
+    in it.
     """
-    if (said := strange(json.loads(store.canonical(record)))) or "sha256" in record:
+    if (said := records.strange(json.loads(store.canonical(record)))) or "sha256" in record:
         raise Misuse(f"no record of a run: {said or 'it has sha256, which is left to peref'}")
     digest = hashlib.sha256(store.canonical(record["config"]).encode()).hexdigest()[:4]
     name = "-".join([_stamp(time.time()), *name_parts, digest])
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
         raise Misuse(f"cannot name a run folder {name!r}: use letters, digits and _ . + - only, 200 at most")
-    text, root = _sealed(record), Path(root)
+    text, root = records.sealed(record), Path(root)
     with explained(root, "make a run folder"):
         root.mkdir(parents=True, exist_ok=True)
         for path in store.abandoned(root):
@@ -457,45 +344,12 @@ def _created(run: Run) -> tuple[str, int, int, str]:
     return stamp, written, len(name), name
 
 
-def _sealed(record: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(store.canonical(record).encode()).hexdigest()
-    return store.canonical({**record, "sha256": digest}) + "\n"
-
-
-def strange(record: dict[str, Any]) -> str:
-    """What in a record is not as RECORD says; "" for nothing. A model with an encoder learns a task."""
-    if said := misfit(record, RECORD):
-        return said
-    if ("task" in record) != ("longest" in record["data"]):
-        return "of task and data.longest one is missing"
-    return "" if "task" in record or "encoder" not in record["config"] else "an encoder without a task"
-
-
 def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
     """Raises Diverged for the first number that is not finite, naming its array and place."""
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             at = tuple(map(int, np.argwhere(~np.isfinite(array))[0]))
             raise Diverged(f"{name} is {array[at]} at {list(at)}")
-
-
-def _digest_of(fd: int, length: int) -> str:
-    """SHA-256 of the first bytes of a file."""
-    found, at = hashlib.sha256(), 0
-    while piece := os.pread(fd, min(1 << 20, length - at), at):
-        found.update(piece)
-        at += len(piece)
-    return found.hexdigest()
-
-
-def _record_in(line: bytes) -> dict[str, Any]:
-    """The record of a line of metrics.jsonl, or one of store.UNREADABLE."""
-    record = json.loads(line)
-    if said := misfit(record, LINE):
-        raise ValueError(said)
-    if store.canonical(record).encode() != line:
-        raise ValueError("not as peref writes it")
-    return record
 
 
 def _claim(fd: int, folder: Path) -> None:
@@ -511,32 +365,14 @@ def _claim(fd: int, folder: Path) -> None:
     os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
 
 
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    """One line, one write: a crash leaves it out or in, and a full disk leaves it out."""
-    line, flags = f"{store.canonical(record)}\n".encode(), os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    with store.opened(path, flags) as fd, explained(path, "append to"):
-        written = os.write(fd, line)
-        if written != len(line):
-            os.ftruncate(fd, os.fstat(fd).st_size - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _free(path: Path) -> Path:
-    """`path`, or the first of path.2, path.3, ... where nothing is."""
-    names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(2)))
-    return next(path.parent / name for name in names if not os.path.lexists(path.parent / name))
-
-
 def _renamed(folder: Path, wanted: Path) -> Path:
     """`folder` under the name `wanted`, or the first of wanted-2, wanted-3, ... that nobody has."""
-    path, n = wanted, 1
-    while True:
+    for path in store.numbered(wanted, "-"):
         try:
             if not os.path.lexists(path):
                 os.rename(folder, path)
-                return path
+                break
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # somebody was faster
                 raise
-        n += 1
-        path = wanted.with_name(f"{wanted.name}-{n}")
+    return path

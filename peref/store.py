@@ -9,6 +9,7 @@ Not here: which tensors a checkpoint holds (train), where files lie and which on
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -199,6 +200,16 @@ def names_in(folder: Path) -> list[str]:
             return os.listdir(folder)
         except FileNotFoundError:
             return []
+
+
+def untaken(path: Path) -> Path:
+    """`path`, or the first of path.2, path.3, ... where nothing is."""
+    return next(each for each in numbered(path, ".") if not os.path.lexists(each))
+
+
+def numbered(path: Path, mark: str) -> Iterator[Path]:
+    """`path`, then the same name with 2, 3, ... behind a mark."""
+    return itertools.chain([path], (path.with_name(f"{path.name}{mark}{n}") for n in itertools.count(2)))
 
 
 def check_writable(folder: Path, top: Path) -> None:

@@ -226,7 +226,7 @@ def begin(
     for step, arrays, meta in run.good_checkpoints(say):
         found.append((step, parts_of(run, cfg, arrays)))
         try:
-            run.truncate_metrics(meta["metrics_bytes"], meta.get("metrics_sha256"))
+            run.metrics.truncate(meta["metrics_bytes"], meta.get("metrics_sha256"))
         except Damaged as error:
             said = said or str(error)
         else:
@@ -238,11 +238,11 @@ def begin(
             if "parent" in run.record:
                 what = f"{run.folder} has lost the weights that it began with"
                 raise Damaged(f"{what}; begin a new run with --from {run.record['parent']['run']}")
-            run.truncate_metrics(0)
+            run.metrics.truncate(0)
             m, v = ({n: np.zeros_like(a) for n, a in new.items()} for _ in "mv")
             return 0, new, m, v
         step, _ = found[0]
-        count, copy = run.mend_metrics(step)
+        count, copy = run.metrics.mend(step)
         kept = counted(count, "line that remains", "lines that remain")
         what = f"The run goes on from step {step} with the {kept}; the others ARE LOST"
         say(f"{said}. {what}, and those that remain may be wrong. As it was found it is in {copy}")
@@ -274,31 +274,6 @@ def check_run(
     if recipe.warmup > recipe.steps:
         say(f"the peak rate is never reached: warm-up is {recipe.warmup} steps of {recipe.steps}")
     return cfg, recipe
-
-
-def validated(
-    run: runs.Run,
-    cfg: Config | Pair,
-    p: Arrays,
-    corpus: Corpus | Exercise,
-    most: int,
-    be: Backend,
-    step: int,
-    saved: int,
-) -> dict[str, float]:
-    """The validation loss of the weights p after `step`, over at most so many bytes of text; of a task also
-    the share of answers that are exactly right. Raises Diverged for one that is not finite;
-    `saved` is the last step on disk.
-    """
-    with np.errstate(all="ignore"):
-        if isinstance(corpus, Exercise):
-            row = exact_match(cfg, p, corpus, TESTED, be=be)
-        else:
-            assert isinstance(cfg, Config)
-            row, _, _ = score(cfg, p, corpus.valid[: most + 1], cfg.L, be=be)
-    if not math.isfinite(row["loss"]):
-        raise Diverged(f"step {step}: the validation loss is {row['loss']}; {onwards(run, saved)}")
-    return {key: row[key] for key in ("loss", "bpb", "exact") if key in row}
 
 
 def onwards(run: runs.Run, good: int) -> str:
@@ -338,6 +313,20 @@ def train(
             kinds = {"p": p, "m": m, "v": v}
             return {f"{kind}/{name}": to_host(a) for kind, of in kinds.items() for name, a in of.items()}
 
+        def validated(p: Arrays, step: int) -> dict[str, float]:
+            """The validation loss of the weights p after `step`, of a task also the share of answers that are
+            exactly right. Raises Diverged for a loss that is not finite.
+            """
+            with np.errstate(all="ignore"):
+                if isinstance(corpus, Exercise):
+                    row = exact_match(cfg, p, corpus, TESTED, be=be)
+                else:
+                    assert isinstance(cfg, Config)
+                    row, _, _ = score(cfg, p, corpus.valid[: recipe.valid_bytes + 1], cfg.L, be=be)
+            if not math.isfinite(row["loss"]):
+                raise Diverged(f"step {step}: the validation loss is {row['loss']}; {onwards(run, saved)}")
+            return {key: row[key] for key in ("loss", "bpb", "exact") if key in row}
+
         def last_good(step: int) -> int:
             """The last good step on disk, 0 for none. That is `step`, saved now unless it was, with nothing
             removed for it, where its weights are finite and give a finite loss, else one before; then what
@@ -349,10 +338,10 @@ def train(
             try:
                 if saved == step:  # what is on disk is looked at
                     stored = be.place(parts_of(run, cfg, run.checkpoint(step)[0])["p"])
-                    validated(run, cfg, stored, corpus, most, be, step, saved)
+                    validated(stored, step)
                 else:
                     runs.check_finite(state())
-                    validated(run, cfg, p, corpus, most, be, step, saved)
+                    validated(p, step)
                     run.save(step, state(), {}, keep=len(there) + 1)
                 return step
             except (Damaged, Diverged):
@@ -367,7 +356,7 @@ def train(
             with np.errstate(all="ignore"):  # what is not finite is found and named by the status
                 return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), status))
 
-        tokens, most = recipe.batch * recipe.accumulate * cfg.L, recipe.valid_bytes
+        tokens = recipe.batch * recipe.accumulate * cfg.L
         valid, spent, saved, stop = None, 0.0, done, False
         device, ahead = library(status) == "cupy", None
         for step in range(done + 1, recipe.steps + 1):
@@ -388,14 +377,14 @@ def train(
             rate = float(recipe.numbers(step)[0])
             line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
             if validates:
-                valid = line["valid"] = validated(run, cfg, p, corpus, most, be, step, saved)
-            run.append_metrics(line)
+                valid = line["valid"] = validated(p, step)
+            run.metrics.append(line)
             speed = (step - done) * tokens / spent
             stop = stop or stopping()
             if saves or (stop and not ahead):
                 run.save(step, state(), {})
                 figures = {"tokens_per_s": speed, "seconds": spent, "time": time.time()}
-                run.append_timing({"step": step, **figures})
+                run.timing.append({"step": step, **figures})
                 saved = step
             yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == step}
             if stop and saved == step < recipe.steps:
@@ -406,4 +395,4 @@ def train(
 
 def last_valid(run: runs.Run) -> dict[str, float] | None:
     """The newest validation in the metrics."""
-    return next((line["valid"] for line in reversed(run.read_metrics()) if "valid" in line), None)
+    return next((line["valid"] for line in reversed(run.metrics.read()) if "valid" in line), None)

@@ -23,7 +23,7 @@ import click
 import pytest
 
 import peref
-from peref import backends, data, runs
+from peref import backends, data, records, runs
 from peref.cli import explain, main
 from peref.cli import run as run_cli
 from peref.cli.app import group
@@ -754,7 +754,7 @@ def test_train_takes_the_default_and_the_run_finds_it_again(cli):
 def respec(run, **said):
     """The run as one that was made with another text."""
     record = {**run.record, "data": {**run.record["data"], **said}}
-    (run.folder / "run.json").write_text(runs._sealed(record))
+    (run.folder / "run.json").write_text(records.sealed(record))
 
 
 @pytest.mark.parametrize("spec", ["stdlib", "tinyshakespeare"])

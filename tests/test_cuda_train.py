@@ -47,9 +47,9 @@ def test_a_run_is_that_of_the_plain_backend_and_goes_on_to_the_same_bits(tmp_pat
         assert whole.record["environment"]["gpu"].startswith("Emulated")
     plain = made(tmp_path, tiny("t5"), RECIPE)
     finish(plain)
-    assert run.read_metrics() == whole.read_metrics()
+    assert run.metrics.read() == whole.metrics.read()
     same(weights(run), weights(whole), 0)
-    for one, other in zip(whole.read_metrics(), plain.read_metrics(), strict=True):
+    for one, other in zip(whole.metrics.read(), plain.metrics.read(), strict=True):
         for what in ("loss", "norm"):
             same_numbers(one[what], other[what], 1e-5)
 
@@ -72,7 +72,7 @@ def test_a_bad_step_of_a_recorded_run_is_named(tmp_path):
             finish(run, replace(be, step=step))
     assert run.checkpoints == []
     assert len(count) == 6 + 1
-    assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4, 5]
+    assert [line["step"] for line in run.metrics.read()] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cuda:bf16"])
@@ -191,7 +191,7 @@ def test_narrower_products(tmp_path):
         for name in ("cuda", "cuda:tf32", "cuda:bf16"):
             run = made(tmp_path, tiny("rope"), recipe, device(cp))
             finish(run, open_device(cp, fake_cublas.Library(), name))
-            found[name] = np.array([line["loss"] for line in run.read_metrics()])
+            found[name] = np.array([line["loss"] for line in run.metrics.read()])
             assert {a.dtype.name for a in weights(run).values()} == {"float32"}
             assert found[name][-1] < found[name][0]
     assert 0 < abs(found["cuda:tf32"] - found["cuda"]).max() < 1e-3

@@ -105,7 +105,7 @@ def test_a_run_is_that_of_numpy_and_goes_on_to_the_same_bits(cupy, dtype, tmp_pa
     finish(run, backends.get("cupy", dtype=dtype))
     assert result(run) == result(whole)
     same(weights(run), weights(plain), CLOSE[dtype])
-    for got, want in zip(run.read_metrics(), plain.read_metrics(), strict=True):
+    for got, want in zip(run.metrics.read(), plain.metrics.read(), strict=True):
         same(np.array([got["loss"], got["norm"]]), np.array([want["loss"], want["norm"]]), CLOSE[dtype])
 
 

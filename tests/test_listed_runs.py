@@ -48,7 +48,7 @@ def test_what_is_listed(cli, trained):
     assert sorted(rows) == sorted(trained)
     first, second, task = (rows[name] for name in trained)
     assert (first["encoding"], first["length"], first["step"], first["steps"]) == ("rope", 8, 2, 2)
-    assert first["val"] == open_run(first["run"]).read_metrics()[-1]["valid"]
+    assert first["val"] == open_run(first["run"]).metrics.read()[-1]["valid"]
     assert first["size"] == sum(path.stat().st_size for path in Path(first["run"]).rglob("*"))
     assert (first["parent"], second["parent"]) == (None, str(Path(trained[0]).resolve()))
     assert (task["data"], task["encoding"]) == ("reverse", "alibi")

@@ -422,11 +422,11 @@ def test_a_stopped_run_goes_on_with_the_same_file_only(cli, tmp_path):
 def test_a_record_that_was_made_up(trained, tmp_path):
     """What a run says of its encodings is read with care."""
     cli, run = trained
-    from peref import runs
+    from peref import records
 
     record = {key: value for key, value in open_run(run).record.items()}
     for made_up in (5, {"mine": 3}, {"mine": {"path": "x"}}, ["mine"]):
-        (run / "run.json").write_text(runs._sealed(record | {"encodings": made_up}))
+        (run / "run.json").write_text(records.sealed(record | {"encodings": made_up}))
         code, _, err = cli("eval", run, "--pe", "rope,./mine.py,none")
         assert (code, "not what peref writes: encodings" in err) == (1, True), err
 

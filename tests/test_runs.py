@@ -277,7 +277,7 @@ def test_empty_folders_that_a_copy_left_out_are_made_again(run):
         ("ckpt", lambda run: run.checkpoint(1)),
         ("ckpt", lambda run: run.set_aside(1)),
         ("ckpt/bad", lambda run: run.set_aside(1)),
-        ("bad", lambda run: run.mend_metrics(1)),
+        ("bad", lambda run: run.metrics.mend(1)),
         ("ckpt", lambda run: store.sweep(run.folder / "ckpt", run.folder)),
         ("eval", lambda run: store.check_writable(run.folder / "eval", run.folder)),
         ("eval", lambda run: store.write_text(run.folder / "eval" / "a.json", "", run.folder)),
@@ -316,11 +316,11 @@ def test_the_lock_sweeps_up_after_the_dead(run):
 
 
 def test_a_checkpoint_comes_back_with_its_step_and_the_length_of_the_metrics(run):
-    run.append_metrics({"step": 1})
+    run.metrics.append({"step": 1})
     path = run.save(1000, ARRAYS, {"rng": 5})
     assert path == run.folder / "ckpt" / "00001000.safetensors"
     said = []
-    step, arrays, meta = run.newest_checkpoint(said.append)
+    step, arrays, meta = next(run.good_checkpoints(said.append), None)
     assert (step, meta, said) == (
         1000,
         {
@@ -401,7 +401,7 @@ def test_other_files_are_not_checkpoints(run):
     ):
         (run.folder / "ckpt" / name).touch()
     assert run.checkpoints == []
-    assert run.newest_checkpoint(print) is None
+    assert next(run.good_checkpoints(print), None) is None
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_is_taken(run):
@@ -410,7 +410,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_is_taken(run):
     broken = run.folder / "ckpt" / "00000002.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1] + b"\xff")
     data, said = broken.read_bytes(), []
-    assert run.newest_checkpoint(said.append)[0] == 1
+    assert next(run.good_checkpoints(said.append), None)[0] == 1
     (text,) = said
     aside = run.folder / "ckpt" / "bad" / "00000002.safetensors"
     assert str(broken) in text
@@ -420,7 +420,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_is_taken(run):
 
     run.save(2, ARRAYS, {})  # damaged once more: the first evidence is not overwritten
     broken.write_bytes(b"again")
-    assert run.newest_checkpoint(said.append)[0] == 1
+    assert next(run.good_checkpoints(said.append), None)[0] == 1
     assert names(aside.parent) == ["00000002.safetensors", "00000002.safetensors.2"]
     assert aside.read_bytes() == data
 
@@ -431,7 +431,7 @@ def test_setting_aside_survives_a_power_cut(run, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd))
     )
-    run.newest_checkpoint([].append)
+    next(run.good_checkpoints([].append), None)
     assert synced == ["bad", "ckpt"]  # never gone from both
 
 
@@ -439,7 +439,7 @@ def test_a_renamed_checkpoint_is_not_trusted(run):
     run.save(1, ARRAYS, {})
     shutil.copy(run.folder / "ckpt" / "00000001.safetensors", run.folder / "ckpt" / "00000005.safetensors")
     said = []
-    assert run.newest_checkpoint(said.append)[0] == 1
+    assert next(run.good_checkpoints(said.append), None)[0] == 1
     assert "holds step 1" in said[0]
 
 
@@ -447,7 +447,7 @@ def test_all_damaged_is_none_and_all_are_kept(run):
     for step in (1, 2):
         run.save(step, ARRAYS, {}).write_bytes(b"")
     said = []
-    assert run.newest_checkpoint(said.append) is None
+    assert next(run.good_checkpoints(said.append), None) is None
     assert len(said) == len(names(run.folder / "ckpt" / "bad")) == 2
 
 
@@ -455,7 +455,7 @@ def test_a_checkpoint_of_a_later_peref_is_not_moved(run, monkeypatch):
     path = run.save(1, ARRAYS, {})
     monkeypatch.setattr(store, "FORMAT", 0)
     with pytest.raises(store.TooNew):
-        run.newest_checkpoint(print)
+        next(run.good_checkpoints(print), None)
     assert path.exists()
 
 
@@ -464,7 +464,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_not_moved(run, tmp_path):
     run.save(1, ARRAYS, {})
     path = other.save(2, ARRAYS, {})
     shutil.copy(path, run.folder / "ckpt")
-    for call in (lambda: run.newest_checkpoint(print), lambda: run.checkpoint(2)):
+    for call in (lambda: next(run.good_checkpoints(print), None), lambda: run.checkpoint(2)):
         with pytest.raises(Damaged, match=r"00000002\.safetensors: belongs to another run"):
             call()
     assert run.checkpoints == [1, 2]
@@ -512,12 +512,12 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(run, monkeypatch):
 
 
 def test_lines_are_canonical_and_come_back(run):
-    run.append_metrics({"step": 1, "loss": 0.1})
-    run.append_metrics({"step": 2, "loss": 1e-17})
-    run.append_timing({"step": 1, "seconds": 0.5})
+    run.metrics.append({"step": 1, "loss": 0.1})
+    run.metrics.append({"step": 2, "loss": 1e-17})
+    run.timing.append({"step": 1, "seconds": 0.5})
     assert (run.folder / "metrics.jsonl").read_bytes() == b'{"loss":0.1,"step":1}\n{"loss":1e-17,"step":2}\n'
     assert (run.folder / "timing.jsonl").read_bytes() == b'{"seconds":0.5,"step":1}\n'
-    assert run.read_metrics() == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 1e-17}]
+    assert run.metrics.read() == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 1e-17}]
 
 
 def test_one_line_is_one_appending_write(run, monkeypatch):
@@ -526,7 +526,7 @@ def test_one_line_is_one_appending_write(run, monkeypatch):
     monkeypatch.setattr(
         os, "open", lambda *given, **how: (opened.append(given), inner_open(*given, **how))[1]
     )
-    run.append_metrics({"step": 1})
+    run.metrics.append({"step": 1})
     assert writes == [b'{"step":1}\n']
     name, flags, _ = opened[-1]
     assert name == "metrics.jsonl"
@@ -535,23 +535,23 @@ def test_one_line_is_one_appending_write(run, monkeypatch):
 
 def test_a_value_json_cannot_hold_leaves_the_file_alone(run):
     with pytest.raises(Misuse, match="cannot be JSON"):
-        run.append_metrics({"loss": float("nan")})
-    assert run.read_metrics() == []
+        run.metrics.append({"loss": float("nan")})
+    assert run.metrics.read() == []
 
 
 def test_a_full_disk_leaves_no_part_of_a_line(run, monkeypatch):
-    run.append_metrics({"step": 1})
+    run.metrics.append({"step": 1})
     inner = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: inner(fd, data[:3]))
     with pytest.raises(PerefError, match="No space left on device"):
-        run.append_metrics({"step": 2})
+        run.metrics.append({"step": 2})
     assert (run.folder / "metrics.jsonl").read_bytes() == b'{"step":1}\n'
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path):
     def train(run, first, last):
         for step in range(first, last + 1):
-            run.append_metrics({"step": step, "loss": 1 / step})
+            run.metrics.append({"step": step, "loss": 1 / step})
             if step % 4 == 0:
                 run.save(step, ARRAYS, {})
 
@@ -560,56 +560,56 @@ def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path):
     train(broken, 1, 7)
     with (broken.folder / "metrics.jsonl").open("ab") as file:
         file.write(b'{"loss":0.12')
-    step, _, meta = broken.newest_checkpoint(print)
-    broken.truncate_metrics(meta["metrics_bytes"])
-    assert [record["step"] for record in broken.read_metrics()] == [1, 2, 3, 4]
+    step, _, meta = next(broken.good_checkpoints(print), None)
+    broken.metrics.truncate(meta["metrics_bytes"])
+    assert [record["step"] for record in broken.metrics.read()] == [1, 2, 3, 4]
     train(broken, step + 1, 12)
     for name in ("metrics.jsonl", "ckpt/00000008.safetensors", "ckpt/00000012.safetensors"):
         assert (whole.folder / name).read_bytes() == (broken.folder / name).read_bytes()
 
 
 def test_truncation_is_synced(run, monkeypatch):
-    run.append_metrics({"step": 1})
+    run.metrics.append({"step": 1})
     sizes, inner = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (sizes.append(os.fstat(fd).st_size), inner(fd)))
-    run.truncate_metrics(0)
+    run.metrics.truncate(0)
     assert sizes == [0]
 
 
 @pytest.mark.parametrize("length", [-1, 5, 12, 1000])
 def test_metrics_are_cut_only_where_a_line_ends(run, length):
-    run.append_metrics({"step": 1})
-    with pytest.raises(Damaged, match=f"no line ends at byte {length},"):
-        run.truncate_metrics(length)
-    assert run.read_metrics() == [{"step": 1}]
+    run.metrics.append({"step": 1})
+    with pytest.raises(Damaged, match=f"up to byte {length} it is not what"):
+        run.metrics.truncate(length)
+    assert run.metrics.read() == [{"step": 1}]
 
 
 @pytest.mark.parametrize("torn", [b'{"st', b'{"step":2}', b"\0\0\0\0", b"\xff"])
 def test_a_torn_last_line_is_not_read(run, torn):
-    run.append_metrics({"step": 1})
+    run.metrics.append({"step": 1})
     with (run.folder / "metrics.jsonl").open("ab") as file:
         file.write(torn)
-    assert run.read_metrics() == [{"step": 1}]
+    assert run.metrics.read() == [{"step": 1}]
 
 
 @pytest.mark.parametrize("line", [b'{"st', b"", b"[]", b"7", b"\xff", b"[" * 100_000])
 def test_any_other_unreadable_line_is_damage(run, line):
-    run.append_metrics({"step": 1})
+    run.metrics.append({"step": 1})
     with (run.folder / "metrics.jsonl").open("ab") as file:
         file.write(line + b"\n")
-    run.append_metrics({"step": 3})
+    run.metrics.append({"step": 3})
     with pytest.raises(Damaged, match=r"metrics\.jsonl: line 2 is not a record"):
-        run.read_metrics()
+        run.metrics.read()
 
 
 def test_mended_metrics_have_the_readable_lines_up_to_a_step(run):
     for step in (1, 2, 3, 4):
-        run.append_metrics({"step": step})
+        run.metrics.append({"step": step})
     path = run.folder / "metrics.jsonl"
     found = path.read_bytes().replace(b'{"step":2}', b'{"st') + b'[]\n{"step":2}\n{"step":3'
     path.write_bytes(found)
     for name in ("metrics.jsonl", "metrics.jsonl.2"):
-        assert run.mend_metrics(3) == (2, run.folder / "bad" / name)
+        assert run.metrics.mend(3) == (2, run.folder / "bad" / name)
         assert path.read_bytes() == b'{"step":1}\n{"step":3}\n'
     assert (run.folder / "bad" / "metrics.jsonl").read_bytes() == found
 

@@ -69,7 +69,7 @@ def test_metrics_and_checkpoints_are_those_of_a_step_that_waits(cupy, tmp_path):
     finish(run, be, stopping=lambda: next(left, False))
     assert run.checkpoints == [3]  # asked for after step 2, while step 3 was under way
     finish(run, be)
-    assert [line["step"] for line in run.read_metrics()] == list(range(1, 8))
+    assert [line["step"] for line in run.metrics.read()] == list(range(1, 8))
     assert result(run) == result(whole)
 
 
@@ -93,7 +93,7 @@ def test_a_bad_step_never_reaches_the_weights_of_a_device(word, step, cupy, tmp_
         finish(run, bad)
     assert len(calls) == step + 1
     assert run.checkpoints == [step - 1]
-    assert [line["step"] for line in run.read_metrics()] == list(range(1, step))
+    assert [line["step"] for line in run.metrics.read()] == list(range(1, step))
     for event in train(stopped, CORPUS, backends.get("cupy")):
         if event.get("step") == step - 1 > 0:
             break

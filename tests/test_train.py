@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from check import apart, each_array, frozen, same, same_numbers
 
-from peref import backends, runs, share, store
+from peref import backends, records, runs, share, store
 from peref.backends import Backend, blas
 from peref.config import Config
 from peref.data import batch, last_tenth
@@ -177,7 +177,7 @@ def test_the_loss_falls(name, tmp_path):
     words = f"{name} does not learn: {losses}; look at its gradients and at the sizes that its init draws"
     assert losses[0] > 0.9 * guess, words
     assert max(losses[-5:]) < 0.4 * guess, words
-    assert run.read_metrics()[-1]["valid"]["loss"] < 0.4 * guess, words
+    assert run.metrics.read()[-1]["valid"]["loss"] < 0.4 * guess, words
 
 
 ONE_OF_EACH_HOOK = ("none", "sinusoidal", "rope", "alibi", "forgetting", "shaw", "mamba")
@@ -252,7 +252,7 @@ def test_the_first_line_is_the_first_step(tmp_path):
     p = init(tiny(), 3, "float64")
     m, v = zeros(p), zeros(p)
     mean, norm = read_status(one_step(BE, tiny(), recipe.rule, p, m, v, batches, recipe.numbers(1)), p)
-    (line,) = run.read_metrics()
+    (line,) = run.metrics.read()
     assert (line["loss"], line["norm"]) == (mean, norm)
     for kind, expected in (("p", p), ("m", m), ("v", v)):
         same(weights(run, kind), expected, 0)
@@ -278,7 +278,7 @@ def test_float64(tmp_path):
     for kind in "pmv":
         assert {a.dtype.name for a in weights(run, kind).values()} == {"float64"}
         assert {a.dtype.name for a in weights(other, kind).values()} == {"float32"}
-    first, second = run.read_metrics()[0]["loss"], other.read_metrics()[0]["loss"]
+    first, second = run.metrics.read()[0]["loss"], other.metrics.read()[0]["loss"]
     same_numbers(first, second, 1e-5)
     assert first != second
 
@@ -383,14 +383,19 @@ def test_a_crash_with_half_the_weights_written_is_undone(count, tmp_path, undist
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("method", ["save", "append_metrics", "append_timing"])
-def test_a_crash_between_metrics_and_checkpoint_is_undone(method, count, tmp_path, undisturbed, monkeypatch):
+@pytest.mark.parametrize("file", ["ckpt", "metrics.jsonl", "timing.jsonl"])
+def test_a_crash_between_metrics_and_checkpoint_is_undone(file, count, tmp_path, undisturbed, monkeypatch):
     """Metrics without their checkpoint are cut back, and a checkpoint without its timing is one to go on
     from.
     """
     run = made(tmp_path)
+    of, method = (runs.Run, "save") if file == "ckpt" else (records.Lines, "append")
+    inner, crash = getattr(of, method), crashing(getattr(of, method), count)
     with monkeypatch.context() as patch:
-        patch.setattr(runs.Run, method, crashing(getattr(runs.Run, method), count))
+        meant = lambda self: file == "ckpt" or self.path.name == file
+        patch.setattr(
+            of, method, lambda self, *given, **more: (crash if meant(self) else inner)(self, *given, **more)
+        )
         with pytest.raises(Crash):
             finish(run)
     finish(run)
@@ -551,7 +556,7 @@ def test_a_validation_loss_that_is_not_finite_stops_the_run(tmp_path):
         Diverged, match=r"^step 5: the validation loss is nan; step 3 is saved in .*, with a finite loss"
     ):
         finish(run, Backend(cross_entropy=nan))
-    assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4]
+    assert [line["step"] for line in run.metrics.read()] == [1, 2, 3, 4]
     assert run.checkpoints == [3]
 
 
@@ -696,7 +701,7 @@ def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
         == [lines[k].rstrip() for k in range(keep or 0)] + undisturbed[1].splitlines()[4:]
     )
     assert weights(run).keys() == init(tiny()).keys()
-    step, arrays, _ = run.newest_checkpoint(said.append)
+    step, arrays, _ = next(run.good_checkpoints(said.append), None)
     whole = made(tmp_path / "whole")
     finish(whole)
     assert step == 7

@@ -12,7 +12,7 @@ from benchmarks.faults import SMALL, SOUND, Mutant, bits, conduct, copied, stepp
 
 STEP, OLDER = 8, 6  # the checkpoints that are there
 MUTANTS: dict[str, Mutant] = {
-    "no digest is compared": ("peref.runs._digest_of", "lambda fd, length: ''"),
+    "no digest is compared": ("peref.records.digest_of", "lambda fd, length: ''"),
 }
 
 
@@ -81,7 +81,7 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
     copy = run.folder / "bad" / "metrics.jsonl"
     if not copy.exists() or copy.read_bytes() != damaged:
         return "what was found is not kept"
-    records, after = run.read_metrics(), path.read_bytes().splitlines()[STEP - SMALL.steps :]
+    records, after = run.metrics.read(), path.read_bytes().splitlines()[STEP - SMALL.steps :]
     if after != (whole.folder / "metrics.jsonl").read_bytes().splitlines()[STEP:]:
         return "the lines after it are others"
     steps = [record["step"] for record in records]

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.faults import MODELS, SOUND, Mutant, conduct, copied, said, without
-from peref import runs, store
+from peref import records, runs, store
 from peref.errors import PerefError
 
 PATIENCE = 20  # seconds
 STRANGE = [None, True, False, -1, 0, 1.5, 10**6, 10**30, 1e308, "", "x", "\0", "\ud800", "../../x", "é" * 300]
 STRANGE += [[], [1], [None], ["alibi"], [["alibi"]], [[{}, "alibi"]], {}, {"a": 1}, {"alibi": {}}, [[]] * 3]
 MUTANTS: dict[str, Mutant] = {
-    "no kinds are checked": ("peref.runs.misfit", "lambda x, schema: ''"),
+    "no kinds are checked": ("peref.records.misfit", "lambda x, schema: ''"),
     "no shapes are checked": ("peref.evaluate.check", "lambda cfg, params: None"),
 }
 
@@ -77,7 +77,7 @@ def spoil(run: runs.Run, what: str, draw: random.Random) -> str:
     record, words = run.record, ""
     if what == "record":
         words = changed(record, draw)
-        (run.folder / "run.json").write_text(runs._sealed(record))
+        (run.folder / "run.json").write_text(records.sealed(record))
     for step, (arrays, meta) in checkpoints.items():
         with contextlib.suppress(PerefError):  # of a strange record there may be none
             meta["run"] = run.identity
