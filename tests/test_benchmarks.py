@@ -129,7 +129,8 @@ def test_time_within_an_op_counts_once(catalogue):
 
 
 def answers(monkeypatch, catalogue, **said):
-    run = type("Run", (), {"read_metrics": lambda self: [{"loss": 5.0}, {"loss": 4.0}]})()
+    metrics = type("Lines", (), {"read": lambda self: [{"loss": 5.0}, {"loss": 4.0}]})()
+    run = type("Run", (), {"metrics": metrics})()
     monkeypatch.setattr(catalogue.runs, "open_run", lambda folder: run)
     made = {"run": "runs/x", "data": {"name": "sea", "sha256": 64 * "a"}}
     fine = {
