@@ -4,12 +4,14 @@ the same code finds what is there.
 
 import json
 import os
+import pickle
 import random
 import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +48,18 @@ def test_what_is_damaged_is_compiled_anew():
         assert tried(kernel_cache.fault, of_each[what]) == ""
     (mutant,) = kernel_cache.MUTANTS.values()
     assert tried(kernel_cache.fault, of_each["emptied"], mutant).startswith("exit code")
+
+
+def test_what_is_kept_survives_a_power_cut_or_is_not_there(tmp_path, monkeypatch):
+    """It is written by the one function that promises so, and with its digest."""
+    path, written = tmp_path / "a.kept", []
+    monkeypatch.setattr(kept.store, "write_bytes", lambda *given: written.append(given))
+    made = SimpleNamespace(library=SimpleNamespace(has_dynamic_globals=False), _reduce=lambda: ("code",))
+    kept.Kept(path).save_overload(None, made)
+    ((where, data),) = written
+    assert (where, pickle.loads(data[kept.DIGEST :])) == (path, ("code",))
+    assert data[: kept.DIGEST] == kept.digest_of(path, data[kept.DIGEST :])
+    assert [*tmp_path.iterdir()] == []
 
 
 @linux
