@@ -54,8 +54,8 @@ RECIPES = [
         "log_cpb",
         B=1,
         T=5,
-        H=3,
-        G=1,
+        H=4,
+        G=2,
         D=4,
         small=FEW,
         flags=basic("width") | {"columns": ("cpb.axes", "option")},
@@ -120,7 +120,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"columns": "cpb.axes", "reach": "cpb.spacing", "width": "basic"},
-    "parameters": {"*": "cpb.network"},
+    "parameters": {"*": "cpb.network", "1.weight": "cpb.axes"},
     "functions": {
         "rows_and_columns": "cpb.axes",
         "spaced": "cpb.spacing",
@@ -154,7 +154,7 @@ MUTANTS = [
     Mutant("cpb-columns", "cpb.axes", "your window has other columns", CPB, with_options(columns=5)),
     Mutant(
         "cpb-future",
-        "cpb.axes",
+        "bias.sign",
         "your distances are j - i",
         CPB,
         changed(rows_and_columns=lambda d, w: -rows_and_columns(d, w)),

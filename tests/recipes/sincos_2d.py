@@ -58,7 +58,7 @@ TURNS = tuple(
 )
 
 RECIPES = [
-    *usual("sincos_2d", C=8),
+    *usual("sincos_2d", C=8, flags={"width": ("sin.axes",)}),
     case(
         "sincos_2d",
         "table",
@@ -98,7 +98,7 @@ RECIPES = [
         "table",
         "endpoint-4",
         "One frequency, whose divisor must not be 0.",
-        "sin.denominator",
+        "sin.axes",
         T=6,
         C=4,
         positions=GRID,
@@ -154,7 +154,12 @@ MEANS = {
         "ladder": "sin.denominator",
         "base": "rope.base.ignored",
     },
-    "functions": {"embed": "sin.axes", "waves": "sin.denominator", "waves.rows": "sin.order"},
+    "functions": {
+        "embed": "sin.axes",
+        "embed.rows": "sin.axes",
+        "waves": "sin.denominator",
+        "waves.rows": "sin.order",
+    },
 }
 
 REFUSED = [
@@ -209,7 +214,7 @@ MUTANTS = [
     ),
     Mutant(
         "sincos-counted",
-        "position.counted",
+        "position.off_by_one",
         "your rows and columns count from 1",
         IMAGE,
         moved_positions(lambda i: i + 1, only=lambda i: i.ndim == 3),

@@ -37,7 +37,7 @@ def rows_and_columns(d, columns):
 
 
 def spaced(x, reach):
-    """sign(x) log_8(1 + 8 |x| / reach) of each number, float64."""
+    """sign(x) log_8(1 + 8 |x| / reach) of each number of x [N,2], float64."""
     xp = namespace(x)
     x = x.astype(xp.float64)
     return xp.sign(x) * xp.log1p(8 * abs(x) / reach) / math.log(8)
