@@ -87,7 +87,7 @@ def test_it_imports_no_compiler_and_compiles_nothing(folder, args):
     assert not (folder / "cache" / "peref").exists()
 
 
-RUNNING = {"eval", "compare", "generate", "warmup"}
+RUNNING = {"eval", "compare", "report", "generate", "warmup"}
 
 
 def test_every_command_is_among_them():

@@ -3,6 +3,7 @@ positions.
 """
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,10 @@ from peref.config import Config
 from peref.encodings import HOOKS, names
 from peref.errors import Misuse, explained
 from peref.evaluate import under
-from peref.lab.effects import Subject, effects, fresh
+from peref.lab.effects import Subject, effects, fresh, trained_subject
 from peref.lab.panels import Image
 from peref.lab.responses import maps
-from peref.parameters import check, of_encoding
+from peref.parameters import check
 from peref.settings import choose
 
 PICTURE_KINDS = (".png", ".svg")
@@ -203,10 +204,9 @@ def trained(given: SimpleNamespace, name: str | None) -> Drawn:
     if name is not None and names_of[layer] != name:
         has = f"layer {layer} of the run has {names_of[layer]}, not {name}"
         raise Misuse(f"{has}; the layers are: {', '.join(names_of)}")
-    p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
-    own, (member, chosen_here) = cfg.pe == found.cfg.pe, cfg.pe[layer % len(cfg.pe)]
+    own = cfg.pe == found.cfg.pe
     under_what = "" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named
-    subject = Subject(member, cfg, cfg.encoding(layer), p, dict(chosen_here), True, under_what)
+    subject = replace(trained_subject(cfg, found.params, layer), under=under_what)
     about = (
         f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)}"
     )

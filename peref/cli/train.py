@@ -33,7 +33,7 @@ from peref.pair import Pair
 from peref.recipe import Recipe
 from peref.runs import Run
 from peref.settings import choose, model_fields
-from peref.tasks import TASKS, Exercise
+from peref.tasks import OF_PAIRS, TASKS, Exercise
 from peref.warm_start import Start, start, trained_on
 
 OF_ENCODER = "encoder."  # how a --set for it begins
@@ -283,7 +283,8 @@ def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
     corpus, spec = text_of_task(given)
     longest = said.pop("L", TASKS[given.task].longest if given.task in TASKS else 1)
     exercise = Exercise(given.task, longest, given.encoder is None, corpus)
-    recipe = Recipe(**exercise.task.recipe | picked("recipe", vars(given)))
+    usual = exercise.task.recipe if exercise.alone else OF_PAIRS
+    recipe = Recipe(**usual | picked("recipe", vars(given)))
     shape = FIRST_SHAPE if given.shape is None else given.shape
     if exercise.alone:
         model: Config | Pair = shaped(shape, **exercise.task.model | said | {"L": exercise.tokens})

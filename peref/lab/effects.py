@@ -22,6 +22,7 @@ from peref.lab import responses
 from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, numbered
 from peref.member import encodings_of
 from peref.model import PLAIN
+from peref.parameters import of_encoding
 from peref.rng import generator
 
 # else those of Config
@@ -56,6 +57,13 @@ def fresh(pe: dict[str, Any], L: int) -> Subject:
     cfg = Config(**{**sizes, "L": L, **pe})
     p = {n: np.asarray(a, np.float64) for n, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()}
     return Subject(cfg.named, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))
+
+
+def trained_subject(cfg: Config, params: dict[str, Any], layer: int) -> Subject:
+    """The encoding of a layer of a model with these parameters."""
+    p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, params, layer).items()}
+    name, chosen = cfg.pe[layer % len(cfg.pe)]
+    return Subject(name, cfg, cfg.encoding(layer), p, dict(chosen), True)
 
 
 def effects(s: Subject) -> list[Panel | Image]:

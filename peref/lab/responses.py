@@ -6,7 +6,7 @@ moves with the value of s: a backward pass through the whole sublayer gives a ro
 them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from peref.tape import Tape, Var
 
 TOKENS, SMALL = 256, 96  # of random sequences that are averaged over, and of one that is shown whole
 DRAWS, TIMES = 16, 8  # sequences at once, and how often
+COPIES = 64  # of a sequence, a row asked of each
 UNITS = 4  # random directions of an output whose response is averaged
 
 
@@ -69,10 +70,17 @@ def weights(
 
 
 def attention_weights(encoding: Encoding, p: Any, at: At, how: Any, content: dict[str, Any]) -> Any:
-    """The weights of every row of one sequence, [H,T,T]."""
-    T = at.T
-    copies = {name: np.repeat(a, T, 0) for name, a in content.items()}
-    return weights(encoding, p, at, range(T), how, **copies).swapaxes(0, 1)
+    """The weights of every row of one sequence, [H,T,T]. Outputs are weights times values, and what does not
+    move with them: so values that are unit vectors, less none, show as many keys as a value has channels.
+    """
+    q, k, x, nothing, found = content["q"], content["k"], content["x"], np.zeros_like(content["v"]), []
+    output = lambda v: hooks.attend_heads(PLAIN, encoding, p, q, k, v, x, at, **how)[0][0]
+    (_, _, T, D), still = nothing.shape, output(nothing)
+    for first in range(0, T, D):
+        n, v = min(D, T - first), nothing.copy()
+        v[:, :, first : first + n, :n] = np.eye(n)
+        found.append((output(v) - still)[..., :n].astype(np.float64))
+    return np.concatenate(found, -1)
 
 
 def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
@@ -163,27 +171,44 @@ def byte_label(n: int) -> str:
     return {9: "\u21e5", 10: "\u23ce", 32: "\u2423"}.get(n) or (chr(n) if 32 < n < 127 else f"{n:02x}")
 
 
-def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
-    """For each layer its heads' weights over the tokens [T]; of a layer that mixes, its response."""
-    T, words = len(tokens), [byte_label(int(n)) for n in tokens]
+def layer_weights(
+    cfg: Config, params: dict[str, Any], tokens: Any, rows: Sequence[int]
+) -> Iterator[tuple[list[str], Any]]:
+    """For each layer the names of its heads and their weights over the tokens [T] in these rows,
+    [heads,rows,T]; of a layer that mixes, its response. NaN where a row does not see.
+    """
+    T = len(tokens)
     at = At.of(T, n=max(T, cfg.L), causal=cfg.causal, window=cfg.window)
     this = start_pass(PLAIN, cfg, params, at)
-    x, found = embed(this, np.asarray(tokens)[None]), []
+    x = embed(this, np.asarray(tokens)[None])
     for layer in range(cfg.layers):
         pe, p, at = cfg.encoding(layer), this.inside[layer], this.places[layer]
         h = norm(this, this.weights[layer], "norm1", x)
         if pe.mix:
-            before = {name: np.repeat(a, T, 0) for name, a in this.across.items()}
-            rows = [sensitivity(pe, p, np.repeat(h, T, 0), at, range(T), before)]
-            rows = [a / np.maximum(a.sum(-1, keepdims=True), np.finfo(float).tiny) for a in rows]
+            parts = [rows[n : n + COPIES] for n in range(0, len(rows), COPIES)]
+            heads = np.concatenate([response(this, pe, p, h, at, part) for part in parts])[None]
         else:
             q, k, v = projected(this, layer, h)
             how, content = settings_of_heads(this, layer), {"q": q, "k": k, "v": v, "x": h}
-            rows = [*attention_weights(pe, p, at, how, content)]
-        titles = [f"layer {layer}, {'response' if pe.mix else f'head {n}'}" for n in range(len(rows))]
-        visible = np.broadcast_to(at.see, (1, 1, T, T))[0, 0]
-        seen = [np.where(visible, a, np.nan) for a in rows]
-        images = zip(titles, seen, strict=True)
-        found.append([Image(title, "", "", a, ticks=words, top=1.0) for title, a in images])
+            heads = attention_weights(pe, p, at, how, content)[:, list(rows)]
+        seen = np.broadcast_to(at.see, (1, 1, T, T))[0, 0][list(rows)]
+        names = [f"layer {layer}, {'response' if pe.mix else f'head {n}'}" for n in range(len(heads))]
+        yield names, np.where(seen, heads, np.nan)
         x, _ = block(this, layer, x, None)
-    return found
+
+
+def response(this: Any, pe: Encoding, p: Any, h: Any, at: At, rows: Sequence[int]) -> Any:
+    """The shares of each token in the response of these rows, [rows,T]."""
+    copies = lambda a: np.repeat(a, len(rows), 0)
+    before = {name: copies(a) for name, a in this.across.items()}
+    moved = sensitivity(pe, p, copies(h), at, rows, before)
+    return moved / np.maximum(moved.sum(-1, keepdims=True), np.finfo(float).tiny)
+
+
+def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
+    """For each layer its heads' weights over the tokens [T]; of a layer that mixes, its response."""
+    words = [byte_label(int(n)) for n in tokens]
+    return [
+        [Image(name, "", "", a, ticks=words, top=1.0) for name, a in zip(names, heads, strict=True)]
+        for names, heads in layer_weights(cfg, params, tokens, range(len(tokens)))
+    ]

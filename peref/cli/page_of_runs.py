@@ -1,0 +1,166 @@
+"""report: a page about runs: learning, loss, attention beyond the length trained for, learned parameters."""
+
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import numpy as np
+
+from peref import share, store
+from peref.cli import completion, options, text
+from peref.cli.evaluate import SAMPLES
+from peref.cli.found import backend_of, exercise_of, find_trained, run_text
+from peref.cli.show import drawing
+from peref.errors import Misuse
+from peref.evaluate import check_evaluation, check_loss, evaluate
+from peref.exact_match import exact_match, lengths_of
+from peref.lab import run_report
+from peref.lab.comparison_report import embedded
+from peref.lab.panels import Image, Panel
+from peref.lab.run_report import Looked
+from peref.page import html_page, html_table, td
+
+READ = 32768  # bytes of held-out text
+FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are kept
+
+
+@click.command("report", cls=options.Command)
+@click.argument("named", nargs=-1, metavar="[RUN]...", shell_complete=completion.runs)
+@options.size_option(
+    "--len", "longest", "The longest length, of losses and of the prompt.  [default: twice that of training]"
+)
+@click.option("--prompt", help="The text to attend over.  [default: --len bytes that were held out]")
+@click.option(
+    "--heads",
+    metavar="LAYER.HEAD[,LAYER.HEAD...]",
+    help="The heads whose attention is drawn.  [default: the first of each layer]",
+)
+@options.size_option("--bytes", "count", f"Bytes of held-out text to read.  [default: {READ}]")
+@options.file_option("-o", "--output", help="The page to write.  [default: report.html]")
+@options.runs_folder
+@options.computing
+@options.as_json
+@options.together
+def command(given: SimpleNamespace) -> None:
+    """Write one page about RUNs, or the newest run: how they learned, loss by length and by position, where
+    they attend, also beyond the length trained for, and what their encodings have learned.
+    """
+    drawing()  # refused at once where there is none
+    out = sys.stderr if given.as_json else sys.stdout
+    path = Path(given.output or "report.html")
+    with np.errstate(all="ignore"):
+        found = [looked(given, name, out) for name in given.named or (None,)]
+    if len({run.measure for run in found}) > 1:
+        raise Misuse("some of these runs were trained on a text and some on a task; report them apart")
+    if len({run.name for run in found}) < len(found):
+        found = [replace(run, name=f"{run.name} ({n + 1})") for n, run in enumerate(found)]
+    store.write_text(path, page(found, given))
+    table = text.table(["run", *HEAD], [cells_of(run) for run in found])
+    lines = ["", table, "", text.labelled("report", str(path))]
+    text.emit(given.as_json, {"report": str(path), "runs": [run_facts(run) for run in found]}, lines)
+
+
+def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
+    """A run evaluated, and its attention over the prompt."""
+    found = find_trained(named, given.runs)
+    run, cfg = found.run, found.cfg
+    exercise = exercise_of(run) if run.task else None
+    trained = exercise.longest if exercise else cfg.L
+    end, name = cfg.ends(found.dtype)
+    tokens_at = lambda n: replace(exercise, longest=n).tokens if exercise else n
+    longest = given.longest or (2 * trained if tokens_at(2 * trained) <= end else trained)
+    if tokens_at(longest) > end:
+        raise Misuse(f"--len {longest} has {tokens_at(longest)} tokens, and {name} ends at length {end}")
+    if exercise and given.count:
+        raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out --bytes")
+    if exercise:
+        asked = replace(exercise, longest=longest)
+        prompt = asked.asked([asked.held_out(0)])[0][0]
+        measure: str = "exact"
+    else:
+        valid, measure = run_text(run, None).valid, "bpb"
+        prompt = valid[:longest]
+        part = valid[: max(given.count or READ, longest) + 1]
+        check_evaluation(cfg, found.params, part, longest)
+    if given.prompt is not None:
+        prompt = np.frombuffer(os.fsencode(given.prompt), np.uint8)
+    if not 0 < len(prompt) <= min(FARTHEST_MAP, end):
+        most = min(FARTHEST_MAP, end)
+        raise Misuse(f"the prompt has {len(prompt)} tokens; expected 1 to {most}; say --prompt or --len")
+    be = backend_of(given, found.dtype, lambda said: print(text.labelled("note", said), file=out, flush=True))
+    print(text.labelled("run", f"{run.folder}{found.how}"), file=out, flush=True)
+    if exercise:
+        placed = be.place(found.params)
+        of = [replace(exercise, longest=n) for n in lengths_of(exercise, longest)]
+        rows = [exact_match(cfg, placed, one, SAMPLES, be=be) for one in of]
+    else:
+        rows = list(evaluate(cfg, found.params, part, longest, be=be))
+    for row in rows:
+        check_loss(row)
+    queries, heads = run_report.attended(cfg, found.params, prompt)
+    places = rows[-1].get("by_position", [])
+    about = (cfg, found.params, run.read_metrics(), measure, rows, places, trained)
+    return Looked(cfg.named, *about, queries, heads)
+
+
+HEAD = ["trained at", "loss by length", "entropy inside", "beyond"]
+
+
+def cells_of(run: Looked) -> list[str]:
+    """A line about a run."""
+    unit = " bits/byte" if run.measure == "bpb" else " right"
+    rows = ", ".join(f"{row['length']:,}: {row[run.measure]:.3f}" for row in run.rows)
+    bits = [text.number(value, 3) for value in run_report.entropy_of(run).values()]
+    return [run.name, f"{run.trained:,}", rows + unit, *bits]
+
+
+def run_facts(run: Looked) -> dict[str, Any]:
+    rows = [{key: row[key] for key in ("length", run.measure)} for row in run.rows]
+    return {"name": run.name, "L": run.trained, "rows": rows, "entropy": run_report.entropy_of(run)}
+
+
+def heads_of(run: Looked, said: str | None) -> list[str]:
+    """The names of the heads to draw. Raises Misuse for one that the run has not."""
+    if said is None:
+        first: dict[str, str] = {}
+        for name in run.heads:
+            first.setdefault(name.partition(",")[0], name)
+        return [*first.values()]
+    found = []
+    for one in said.split(","):
+        layer, _, head = one.partition(".")
+        name = f"layer {layer}, head {head}"
+        if name not in run.heads:
+            known = f"0.0 to {run.cfg.layers - 1}.{run.cfg.H - 1}"
+            raise Misuse(f"--heads {one}: {run.name} has no such head; expected {known}, as 0.0,1.2")
+        found.append(name)
+    return found
+
+
+def page(runs: list[Looked], given: SimpleNamespace) -> str:
+    """One file with all pictures in it."""
+    chosen = [heads_of(run, given.heads) for run in runs]
+    table = html_table(["run", *HEAD], [map(td, cells_of(run)) for run in runs])
+    body = ["<h1>Runs, side by side</h1>", f'<div class="wide">{table}</div>']
+    names = ", ".join(run.name for run in runs)
+    body.append(picture_of("side by side", names, run_report.side_by_side_panels(runs)))
+    for run, heads in zip(runs, chosen, strict=True):
+        body.append(f"<h2>{escape(run.name)}</h2>")
+        about = f"attention over {run.queries[-1] + 1:,} tokens"
+        body.append(picture_of(run.name, about, run_report.panels_of(run, heads)))
+    facts = f"Written by {share.program()} report. Attention is what an output moves with a value."
+    return html_page("peref report", "\n".join([*body, f"<p>{escape(facts)}</p>"]))
+
+
+def picture_of(title: str, about: str, panels: list[Panel | Image]) -> str:
+    """Panels as a picture within the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.png"
+        drawing().draw(path, title, [about], panels)
+        return embedded(path.read_bytes(), f"{title}: {'; '.join(panel.title for panel in panels)}.")

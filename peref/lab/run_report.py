@@ -1,0 +1,202 @@
+"""Runs looked at: how they learned, what they lose by length and position, where they attend, also beyond the
+length trained for, and what their encodings have learned; panels of all side by side, and of each.
+
+Not here: the page and what is asked (cli/page_of_runs.py), how pictures are drawn (pictures.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from peref.config import Config
+from peref.evaluate import in_units
+from peref.lab.effects import effects, trained_subject
+from peref.lab.panels import DISTANCE, Curve, Image, Panel
+from peref.lab.responses import layer_weights
+from peref.xp import Arrays
+
+MOST_ROWS = 192  # of attention at most, evenly spaced
+POINTS = 60  # of a learning curve
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A run and what was measured of it.
+
+    measure     "bpb" of a text, "exact" of a task; rows: of its evaluation, a length each
+    queries     the places of the rows of attention; heads: name -> weights [rows,T], NaN where not seen
+    """
+
+    name: str
+    cfg: Config
+    params: Arrays
+    metrics: list[dict[str, Any]]
+    measure: str
+    rows: list[dict[str, Any]]
+    by_position: list[dict[str, Any]]
+    trained: int
+    queries: np.ndarray
+    heads: dict[str, np.ndarray]
+
+
+def attended(cfg: Config, params: Arrays, tokens: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Queries and heads of Looked, of all layers over these tokens."""
+    queries = np.unique(np.linspace(0, len(tokens) - 1, MOST_ROWS).round().astype(int))
+    found: dict[str, np.ndarray] = {}
+    for names, heads in layer_weights(cfg, params, tokens, queries.tolist()):
+        found |= dict(zip(names, heads, strict=True))
+    return queries, found
+
+
+# ---------------------------------------------------------------- side by side
+
+
+def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
+    """All runs in each: learning curves, by length, by position, entropy, distance."""
+    learned: list[Curve] = []
+    for run in runs:
+        learned += learning(run)
+    lengths = [Curve(*lengthwise(run), run.name, points=True) for run in runs]
+    places = [Curve(*placewise(run), run.name, points=True) for run in runs if run.by_position]
+    trained = [("x", float(L), "") for L in sorted({run.trained for run in runs})]
+    y = {"bpb": "bits/byte", "exact": "share exactly right"}[runs[0].measure]
+    unit = "bits/byte" if runs[0].measure == "bpb" else "bits/token"
+    found: list[Panel | Image] = [
+        Panel("Learning", "step", unit, learned, note="lines: training; dots: validation"),
+        Panel("By length", "length", y, lengths, "x", trained, "line: trained for"),
+    ]
+    if places:
+        found.append(Panel("By position, at the longest", "position + 1", unit, places, "x", trained))
+    spread = [
+        Curve(run.queries, np.mean([entropy(a) for a in run.heads.values()], 0), run.name) for run in runs
+    ]
+    found.append(entropy_panel("Entropy of attention, mean of all heads", spread, trained))
+    far = [
+        curve
+        for run in runs
+        for curve in distances(run, mean_of([*run.heads.values()]), run.name, dashed=len(runs) == 1)
+    ]
+    found.append(distance_panel("Attention over distance, mean of all heads", far))
+    return found
+
+
+def learning(run: Looked) -> list[Curve]:
+    """Training loss, means of equal parts, and what validations found."""
+    steps = np.array([line["step"] for line in run.metrics])
+    nats = np.array([line["loss"] for line in run.metrics])
+    parts = [part for part in np.array_split(np.arange(len(steps)), POINTS) if part.size]
+    bits = [in_units(float(nats[part].mean()))["bpb"] for part in parts]
+    valid = [(line["step"], line["valid"]["bpb"]) for line in run.metrics if "valid" in line]
+    curve = Curve([steps[part].mean() for part in parts], np.array(bits), run.name)
+    return [curve, *([Curve([step for step, _ in valid], [b for _, b in valid], dots=True)] if valid else [])]
+
+
+def lengthwise(run: Looked) -> tuple[np.ndarray, np.ndarray]:
+    return (
+        np.array([row["length"] for row in run.rows]),
+        np.array([row[run.measure] for row in run.rows], float),
+    )
+
+
+def placewise(run: Looked) -> tuple[np.ndarray, np.ndarray]:
+    """Middles of the buckets, counted from 1, and bits."""
+    middle = [1 + (b["from"] * b["to"]) ** 0.5 for b in run.by_position]
+    return np.array(middle), np.array([b["bpb"] for b in run.by_position], float)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def mean_of(heads: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean of the shares of all heads, NaN where none sees."""
+    parts = np.stack([normalised(a) for a in heads])
+    return np.where(np.isnan(parts).all(0), np.nan, np.nan_to_num(parts).mean(0))
+
+
+def entropy_of(run: Looked) -> dict[str, float | None]:
+    """Mean bits of all heads, of queries inside the length trained for and of those beyond, None for none."""
+    bits, inside = np.mean([entropy(a) for a in run.heads.values()], 0), run.queries < run.cfg.L
+    parts = {"inside": bits[inside], "beyond": bits[~inside]}
+    return {name: float(part.mean()) if part.size else None for name, part in parts.items()}
+
+
+def normalised(weights: np.ndarray) -> np.ndarray:
+    """Each row as parts of 1."""
+    whole = np.nansum(np.abs(weights), 1, keepdims=True)
+    return np.abs(weights) / np.maximum(whole, np.finfo(float).tiny)
+
+
+def entropy(weights: np.ndarray) -> np.ndarray:
+    """Bits of each row: 2 to this power keys of equal weight would have the same."""
+    p = normalised(weights)
+    return -np.nansum(np.where(p > 0, p * np.log2(np.where(p > 0, p, 1.0)), 0.0), 1)
+
+
+def over_distance(weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """The mean weight of the key d tokens before a query, over queries that have one; NaN where none has."""
+    if not len(queries):
+        return np.full(weights.shape[1], np.nan)
+    total, count = np.zeros(weights.shape[1]), np.zeros(weights.shape[1])
+    for row, t in zip(normalised(weights), queries, strict=True):
+        back = row[t::-1]
+        total[: t + 1] += np.nan_to_num(back)
+        count[: t + 1] += np.isfinite(back)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def distances(run: Looked, weights: np.ndarray, name: str, dashed: bool = True) -> list[Curve]:
+    """Of queries inside the length trained for, and of those beyond, if any."""
+    d, inside = np.arange(weights.shape[1]), run.queries < run.cfg.L
+    within = over_distance(weights[inside], run.queries[inside])
+    beyond = over_distance(weights[~inside], run.queries[~inside])
+    parts = [(within, "inside"), (beyond, "beyond")]
+    plain = lambda what: dashed and what == "inside"
+    return [Curve(d, y, f"{name}, {what}", plain=plain(what)) for y, what in parts if np.isfinite(y).any()]
+
+
+def distance_panel(title: str, curves: Sequence[Curve]) -> Panel:
+    note = "inside, beyond: queries before, behind the length trained for"
+    return Panel(title, DISTANCE, "mean weight", curves, "y", note=note)
+
+
+def entropy_panel(title: str, curves: Sequence[Curve], marks: Any) -> Panel:
+    return Panel(title, "position of the query", "bits", curves, marks=marks, note="line: trained for")
+
+
+# ---------------------------------------------------------------- one run
+
+
+def panels_of(run: Looked, heads: Sequence[str]) -> list[Panel | Image]:
+    """Attention of these heads, over distance, its entropy, and what the encoding has learned."""
+    found: list[Panel | Image] = []
+    for name in heads:
+        weights = run.heads[name]
+        rows = np.linspace(0, len(weights) - 1, weights.shape[1]).round().astype(int)
+        note = f"trained for {run.cfg.L:,}" + (
+            f"; {len(weights)} queries" if len(weights) < len(rows) else ""
+        )
+        found.append(Image(name, "key", "query", weights[rows], note=note))
+        found.append(distance_panel(f"{name}: over distance", distances(run, weights, "query")))
+    marks = [("x", float(run.cfg.L), "")]
+    curves = [
+        Curve(run.queries, entropy(run.heads[name]), name, of=(k, len(heads))) for k, name in enumerate(heads)
+    ]
+    return [*found, entropy_panel("Entropy of attention", curves, marks), *learned_panels(run)]
+
+
+def learned_panels(run: Looked) -> list[Panel | Image]:
+    """What the encoding of each layer does with the parameters that it has learned, if it has any."""
+    found: list[Panel | Image] = []
+    before: list[Arrays] = []
+    for layer in range(run.cfg.layers):
+        subject = trained_subject(run.cfg, run.params, layer)
+        shared = any(
+            p.keys() == subject.p.keys() and all(np.array_equal(p[n], a) for n, a in subject.p.items())
+            for p in before
+        )
+        if subject.p and not shared:
+            before.append(subject.p)
+            found += [replace(panel, title=f"layer {layer}: {panel.title}") for panel in effects(subject)]
+    return found
