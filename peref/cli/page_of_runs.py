@@ -105,7 +105,7 @@ def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
         check_loss(row)
     queries, heads = run_report.attended(cfg, found.params, prompt)
     places = rows[-1].get("by_position", [])
-    about = (cfg, found.params, run.read_metrics(), measure, rows, places, trained)
+    about = (cfg, found.params, run.metrics.read(), measure, rows, places, trained)
     return Looked(cfg.named, *about, queries, heads)
 
 
