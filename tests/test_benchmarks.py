@@ -5,6 +5,7 @@ kernels, what counts as failed.
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -165,3 +166,23 @@ def test_only_eval_may_refuse_and_only_in_words(catalogue, monkeypatch, tmp_path
     assert catalogue.failures(row) == failed
     if what == "eval":
         assert catalogue.works_cells(row)[3] == "refused: no"
+
+
+# windows.py
+
+
+@pytest.mark.parametrize(("took", "code"), [(0.5, 0), (1.5, 1)])
+def test_windows_that_cost_time_fail_the_command(took, code, monkeypatch, capsys):
+    """The ratio is that of the step with windows to the one without, whichever was first."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    windows, now = import_module("windows"), [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: 2 * now[0])
+    step = lambda seconds: lambda: now.append(now.pop() + seconds)
+    monkeypatch.setattr(windows, "time", clock)
+    monkeypatch.setattr(windows, "stepping", lambda window, *rest: step(took if window else 1.0))
+    monkeypatch.setattr(windows.measure, "hold", lambda threads: None)
+    monkeypatch.setattr("sys.argv", ["windows.py", "--rounds", "3", "--shape", "2x8"])
+    assert windows.main() == code
+    said = capsys.readouterr().out
+    assert f"wall  {took:.3f}  ({took:.3f} to {took:.3f}), without 1.000 s a step" in said
+    assert f"CPU   {took:.3f}  ({took:.3f} to {took:.3f}), without 2.000 s a step" in said
