@@ -7,7 +7,7 @@ buckets are counted by their logarithms, which 50 digits can tell apart. Setting
 values of the float64 numbers that they are given as.
 
     exact(p, places, facts, options, n)    rotate
-    for each position (angles of the pairs, (gains of q, of k) or None)
+    for each position (angles of the pairs, or a list of them for each head; (gains of q, of k) or None)
     exact(p, d, facts, options)            bias
     for each head its rows of (value, size, phase), one a distance
     exact(p, i, facts, options)            embed
@@ -58,13 +58,17 @@ def rotated(exact, p, positions, facts, options, n):
     """Angles, their cosines and sines, and gains where there are some."""
     places, shape = placed(positions)
     found = {"angle": [], "cos": [], "sin": [], "gain_q": [], "gain_k": []}
+    heads = 0
     for angles, gains in exact(p, places, facts, options, n):
+        if isinstance(angles[0], list):
+            heads, angles = len(angles), [x for head in angles for x in head]
         found["angle"].append([(x, abs(x), 0) for x in angles])
         found["cos"].append([(mp.cos(x), 1, abs(x)) for x in angles])
         found["sin"].append([(mp.sin(x), 1, abs(x)) for x in angles])
         for side, gain in zip("qk", gains or (), strict=False):
             found[f"gain_{side}"].append([(g, abs(g), 0) for g in gain])
-    return {key: tuple(x.reshape(*shape, -1) for x in arrays(rows)) for key, rows in found.items() if rows}
+    split = lambda x: np.moveaxis(x.reshape(*shape, heads, -1), -2, -3) if heads else x.reshape(*shape, -1)
+    return {key: tuple(map(split, arrays(rows))) for key, rows in found.items() if rows}
 
 
 def arrays(rows):

@@ -9,13 +9,27 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import same
-from generated import EXACT, NAMES, config, every_choice, image, logits, loop, of, subject, tokens, weights
+from generated import (
+    EXACT,
+    NAMES,
+    config,
+    every_choice,
+    image,
+    lists,
+    logits,
+    loop,
+    of,
+    subject,
+    tokens,
+    weights,
+)
 from loops import witness
 
 from peref import model
 from peref.encodings import files, get
 from peref.errors import Misuse
 from peref.laws import claimed as laws
+from peref.laws.small import own_weights
 
 
 def of_axes(several):
@@ -58,9 +72,10 @@ def test_axes_turn_as_in_the_loop(name):
     for given in every_choice(name):
         for R in (4, 12):
             cfg = config(name, pe=((name, given),), D=12, R=R)
+            p = own_weights(cfg)
             for i in (image(A), image(A) * 1.25 - 3):
-                got, *gains = cfg.encoding(0).rotate({}, i, 16)
-                want = [loop(cfg)({}, i[:, b].tolist(), 16)[0] for b in range(2)]
+                got, *gains = cfg.encoding(0).rotate(p, i, 16)
+                want = [loop(cfg)(lists(p), i[:, b].tolist(), 16)[0] for b in range(2)]
                 same(got, np.array(want), 1e-14)
                 assert gains == [None, None]
 

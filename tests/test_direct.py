@@ -52,14 +52,18 @@ def lists(x):
 
 
 def turned(x, angle, layout, gain=None):
-    """The loop's rotation of x [B,H,T,D] by angle [T][R/2], the turned channels times gain, likewise or
-    None.
+    """The loop's rotation of x [B,H,T,D] by angle [T][R/2], or [heads][T][R/2] for as many in a row; the
+    turned channels times gain, [T][R/2] or None.
     """
+    each = angle if isinstance(angle[0][0], list) else [angle]
     y = np.array(
         [
             [
-                [turn_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)]
-                for head in heads
+                [
+                    turn_loop.turned(row, phi, layout)
+                    for row, phi in zip(head, each[h * len(each) // len(heads)], strict=True)
+                ]
+                for h, head in enumerate(heads)
             ]
             for heads in x.tolist()
         ]
@@ -102,13 +106,14 @@ ROTATED = [(name, R) for name in filling("rotate") for R in turns(name)]
 def test_rotate_is_the_loop(name, R, layout):
     """Both layouts, all channels and some, from 0, at an offset, anywhere, each row somewhere else."""
     q, k, _, _ = qkvx()
-    loop = lambda i: witness(name, "rotate", R=R or D, D=D, L=T)({}, list(i), T)
+    p = drawn(name, R=R or D)
+    loop = lambda i: witness(name, "rotate", R=R or D, D=D, L=T)(lists(p), list(i), T)
     for positions in (None, range(5, 5 + T), OUT_OF_ORDER, OUT_OF_ORDER / 4):
         angle, gain_q, gain_k = loop(range(T) if positions is None else [float(i) for i in positions])
-        got = peref.rotate(name, q, k, positions=positions, layout=layout, rotary_dim=R)
+        got = peref.rotate(name, q, k, positions=positions, layout=layout, rotary_dim=R, params=p)
         same(got, (turned(q, angle, layout, gain_q), turned(k, angle, layout, gain_k)), 1e-14)
     rows = each_row(name)
-    got_q, got_k = peref.rotate(name, q, k, positions=rows, layout=layout, rotary_dim=R)
+    got_q, got_k = peref.rotate(name, q, k, positions=rows, layout=layout, rotary_dim=R, params=p)
     for b in range(B):
         angle, gain_q, gain_k = loop(rows.reshape(B, T)[b].tolist())
         want = [turned(q[b : b + 1], angle, layout, gain_q), turned(k[b : b + 1], angle, layout, gain_k)]
@@ -121,12 +126,13 @@ def test_several_axes(name):
     gradient is right.
     """
     q, k, v, _ = qkvx()
-    A, rng = get(name).axes, np.random.default_rng(4)
+    A, rng, p = get(name).axes, np.random.default_rng(4), drawn(name)
     for i in (rng.integers(0, 30, (A, B, T)), rng.uniform(-3, 9, (A, 1, T))):
         full = np.broadcast_to(i, (A, B, T))
-        got, o = peref.rotate(name, q, k, positions=i), peref.attention(name, q, k, v, positions=i)
+        got = peref.rotate(name, q, k, positions=i, params=p)
+        o = peref.attention(name, q, k, v, positions=i, params=p)
         for b in range(B):
-            angle, *_ = witness(name, "rotate", R=D, D=D, L=T)({}, full[:, b].tolist(), T)
+            angle, *_ = witness(name, "rotate", R=D, D=D, L=T)(lists(p), full[:, b].tolist(), T)
             want = [turned(a[b : b + 1], angle, "half") for a in (q, k)]
             same([a[b : b + 1] for a in got], want, 1e-14)
             same(
@@ -134,7 +140,7 @@ def test_several_axes(name):
                 np.array(attention_loop.attend(*(a[0].tolist() for a in want), v[b].tolist(), D**-0.5)),
                 1e-13,
             )
-        gradient(lambda q, k, v, i=i: peref.attention(name, q, k, v, positions=i), [q, k, v])
+        gradient(lambda q, k, v, i=i: peref.attention(name, q, k, v, positions=i, params=p), [q, k, v])
 
 
 def test_options_go_by_name():
@@ -210,13 +216,16 @@ def test_attention_with_a_rotation_is_the_loop(name, where):
     positions = {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where]
     for layout, R in (("half", turns(name)[-1] or 4), ("half", 4), ("interleaved", 4)):
         ways = (True, False) if "two_sided" in claims_of(get(name)) else (True,)
+        p = drawn(name, R=R)
         got = [
-            peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R, causal=causal)
+            peref.attention(
+                name, q, k, v, positions=positions, layout=layout, rotary_dim=R, causal=causal, params=p
+            )
             for causal in ways
         ]
         i = np.broadcast_to(np.arange(T) if positions is None else positions.reshape(-1, T), (B, T)).tolist()
         for b in range(B):
-            angle, *gains = witness(name, "rotate", R=R, D=D, L=T)({}, i[b], T)
+            angle, *gains = witness(name, "rotate", R=R, D=D, L=T)(lists(p), i[b], T)
             q_b, k_b = (
                 turned(a[b : b + 1], angle, layout, gain)[0].tolist()
                 for a, gain in zip((q, k), gains, strict=True)

@@ -91,8 +91,9 @@ def mixed_channels(p, h):
     return linear(p, "down", up) / (1 + np.exp(-linear(p, "receptance", at("receptance"))))
 
 
-def turned(y, angle, gain, layout):  # [heads,T,D], [T,P], [T,P] or None
+def turned(y, angle, gain, layout):  # [heads,T,D], [T,P] or [heads,T,P], [T,P] or None
     P = angle.shape[-1]
+    angle = np.repeat(angle, len(y) // len(angle), 0) if angle.ndim == 3 else angle
     first, second = (
         (slice(0, P), slice(P, 2 * P)) if layout == "half" else (slice(0, 2 * P, 2), slice(1, 2 * P, 2))
     )
@@ -276,7 +277,7 @@ def traced(words, a):
                     program(p, a["positions"][c["first"] : c["stop"]], o, f | {"n": c["n"]}) for c in calls
                 ]
                 angle, gain_q, gain_k = (
-                    None if part[0] is None else np.concatenate(part) for part in zip(*place, strict=True)
+                    None if part[0] is None else np.concatenate(part, -2) for part in zip(*place, strict=True)
                 )
                 q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
             rows.append(attention("none" if hook == "rotate" else name, p, x, i, o, f, q, k, v)[-1])

@@ -127,7 +127,7 @@ def rotate_panels(s: Subject) -> list[Panel | Image]:
     ladder = base ** (-2 * np.arange(half) / s.cfg.R)
     lengths = (L, LONGER * L) if "any_length" in s.encoding.claims else (L,)
     turned = {n: hooks.rotation(s.encoding, s.p, np.arange(min(L, SPAN)), n) for n in lengths}
-    angles = {n: np.asarray(angle) for n, (angle, *_) in turned.items()}
+    angles = {n: of_one_head(angle) for n, (angle, *_) in turned.items()}
     if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
         del angles[LONGER * L]
     found = [crooked(angles[L])]
@@ -140,6 +140,12 @@ def rotate_panels(s: Subject) -> list[Panel | Image]:
     if varied:
         found.append(Panel("gain in the score", DISTANCE, "gain of query times gain of key", varied[0]))
     return [*found, equal_content(angles, ladder, gains)]
+
+
+def of_one_head(angle: Any) -> Any:
+    """Angles [...,L,R/2], those of the first head where each turns by its own."""
+    angle = np.asarray(angle)
+    return angle[0, 0] if angle.ndim == 4 else angle
 
 
 def straight(angle: Any) -> bool:
@@ -187,7 +193,7 @@ def by_axis(s: Subject) -> Panel:
     """Radians per step along each axis alone."""
     A, rows = s.encoding.axes or 1, []
     for i in np.eye(A)[:, :, None, None] * [0, 1]:  # two positions, a step along one axis apart
-        w = np.abs(np.diff(np.asarray(hooks.rotation(s.encoding, s.p, i, s.cfg.L)[0])[0], axis=0)[0])
+        w = np.abs(np.diff(of_one_head(hooks.rotation(s.encoding, s.p, i, s.cfg.L)[0]), axis=-2)).ravel()
         rows.append(np.where(w > 0, w, np.nan))
     curves, note = numbered(np.arange(s.cfg.R // 2), rows, "axis", points=True), f"positions of {A} axes"
     return Panel("which axis turns a pair", PAIR, "radians per step", curves, log="y", note=note)

@@ -38,6 +38,18 @@ def add_position_backward(saved, dy):
 add_position = Op(add_position_forward, add_position_backward)
 
 
+def only_forward(x):
+    """x [1,...] -> [...]."""
+    return x[0], None
+
+
+def only_backward(saved, dy):
+    return (dy[None],)
+
+
+only = Op(only_forward, only_backward)
+
+
 def split_heads_forward(x, *, heads):
     """x [...,T,heads D] -> [...,heads,T,D]."""
     *B, T, width = x.shape

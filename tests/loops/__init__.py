@@ -12,7 +12,8 @@ A witness of hook `bias` is a function `bias`, and so on. What it takes and give
 under their names on disk, x [T][C] the layer's input and i [T] the positions:
 
     embed(p, i)              the rows that are added                [T][C]
-    rotate(p, i, n)          angles, gain_q, gain_k                 [T][R/2], each gain likewise or None
+    rotate(p, i, n)          angles, gain_q, gain_k                 [T][R/2], each gain likewise or None;
+                             of heads that turn apart angles        [heads][T][R/2]
     bias(p, d)               the bias at each distance d [N]        [H][N]
     score(p, q, k, x, i)     what is added to the scaled logits
     [H][T][T], None where the key is in the future

@@ -169,15 +169,19 @@ def trace(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
 def by_call(loop: Any, calls: list[tuple[int, int, int]]) -> Any:
     """A rotation whose rows have the length n of their own call."""
 
-    def rotate(p: Any, i: Rows, n: int) -> tuple[Any, Any, Any]:
+    joined = lambda parts: [row for part in parts for row in part]
+
+    def rotate(p: Any, i: Rows, n: int) -> tuple[Any, ...]:
         several = isinstance(i[0], list)
         found = [
             loop(p, [axis[first:stop] for axis in i] if several else i[first:stop], n)
             for first, stop, n in calls
         ]
-        whole = [
-            None if found[0][k] is None else [row for part in found for row in part[k]] for k in range(3)
-        ]
-        return whole[0], whole[1], whole[2]
+        angle, *gains = zip(*found, strict=True)
+        if isinstance(angle[0][0][0], list):  # heads turn apart
+            whole = [joined(parts) for parts in zip(*angle, strict=True)]
+        else:
+            whole = joined(angle)
+        return whole, *(None if gain[0] is None else joined(gain) for gain in gains)
 
     return rotate

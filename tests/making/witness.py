@@ -132,13 +132,15 @@ def table(case: Case, loop: Callable, p: Any, a: Any) -> dict[str, np.ndarray]:
         return {"rows": whole([loop(p, one.tolist()) for one in each])}
     angle, gain_q, gain_k = zip(*[loop(p, one.tolist(), case.at.n) for one in each], strict=True)
     found = {"angle": whole(angle)}
-    found |= {
-        name: whole([[[f(x) for x in row] for row in one] for one in angle])
-        for name, f in (("cos", math.cos), ("sin", math.sin))
-    }
+    found |= {name: whole(each_number(f, angle)) for name, f in (("cos", math.cos), ("sin", math.sin))}
     return found | {
         name: whole(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain[0] is not None
     }
+
+
+def each_number(f: Callable, rows: Any) -> Any:
+    """f of each number of nested lists."""
+    return [each_number(f, x) for x in rows] if isinstance(rows, list | tuple) else f(rows)
 
 
 def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any]:
@@ -188,10 +190,13 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
 
 
 def turned(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> tuple[Rows, Rows]:
-    """q and k after the rotation, gains on the channels that turn."""
+    """q and k after the rotation, gains on the channels that turn. Angles of heads are each for as many in a
+    row.
+    """
     angle, gain_q, gain_k = loop(p, i, case.at.n)
+    apart = isinstance(angle[0][0], list)
 
-    def rows(head: Rows, gain: Any) -> Rows:
+    def rows(head: Rows, angle: Rows, gain: Any) -> Rows:
         found = []
         for t, token in enumerate(head):
             y = turned_pair(token, angle[t], case.layout)
@@ -201,7 +206,12 @@ def turned(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> tuple[Rows
             found.append(y)
         return found
 
-    return [rows(head, gain_q) for head in part["q"]], [rows(head, gain_k) for head in part["k"]]
+    of = lambda h, heads: angle[h * len(angle) // heads] if apart else angle
+    q, k = (
+        [rows(head, of(h, len(part[name])), gain) for h, head in enumerate(part[name])]
+        for name, gain in (("q", gain_q), ("k", gain_k))
+    )
+    return q, k
 
 
 def attention(case: Case, p: Any, part: Any, extra: Any, i: Rows) -> dict[str, Any]:

@@ -430,7 +430,8 @@ def laws(name):
     if e.hook == "rotate":
         yield law(name, "op", "adjoint", "The gradient turns back.")
         usual = law(name, "op", "norm", "A rotation changes no length.")
-        _, gain, _ = usual.case.config.encoding(0).rotate({}, np.arange(3), 16)
+        pe = usual.case.config.encoding(0)
+        _, gain, _ = pe.rotate(pe.init(np.random.default_rng(0)), np.arange(3), 16)
         if gain is None:
             yield usual
             if e.axes == 1 or "text" in claims_of(e):

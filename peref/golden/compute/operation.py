@@ -20,11 +20,12 @@ import numpy as np
 
 from peref import hooks
 from peref.direct import masked, seen
-from peref.encodings import Encoding
+from peref.encodings import Encoding, settings
 from peref.golden.spec.cases import Case
 from peref.model import PLAIN
 from peref.ops.attention import probabilities, scores, sunk, weigh
 from peref.ops.place import At
+from peref.ops.shape import only
 from peref.parameters import Arrays, learned_settings
 from peref.rng import generator
 from peref.tape import Tape, Var, value
@@ -64,7 +65,14 @@ def axes_of(case: Case, tensor: str) -> str:
     if name == "bias":
         return "HN" if case.level == "table" else "HTS"
     found = AXES.get(name, "")
+    if name in ("angle", "cos", "sin") and turns_apart(case.config.encoding(0)):
+        found = f"G{found}"
     return f"B{found}" if name in ("rows", "angle", "cos", "sin") and case.at.i.ndim == 2 else found
+
+
+def turns_apart(pe: Encoding) -> bool:
+    """Whether each head of the keys turns by angles of its own, [1,G,T,R/2] or of sequences [B,G,T,R/2]."""
+    return pe.rotate is not None and "G" in settings(pe.init)
 
 
 def rounded(x: Any) -> np.ndarray:
@@ -149,7 +157,8 @@ def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
         case "embed", _:
             return {"y": hooks.with_position(pe, p, x, at.i)}
         case "rotate", "table":
-            return turned_by(*hooks.rotation(pe, p, at.i, at.n))
+            angle, *gains = hooks.rotation(pe, p, at.i, at.n)
+            return turned_by(only(angle) if turns_apart(pe) and at.i.ndim == 1 else angle, *gains)
         case "rotate", "op":
             turned = hooks.turn_heads(PLAIN, q, k, hooks.rotation(pe, p, at.i, at.n), layout=case.layout)
             return dict(zip(("q_rotated", "k_rotated"), turned, strict=True))
