@@ -303,6 +303,16 @@ SMALL = [
 ]
 
 
+OF_TASK = ["--len", "48", "--to", "96", "--samples", "10"]
+
+
+def named(args, here):
+    """The words of a command, with runs of a text in place of RUN."""
+    runs = [json.loads(path.read_text()) | {"run": path.parent} for path in here.glob("runs/*/run.json")]
+    of_text = (str(one["run"]) for one in runs if "task" not in one and one["config"]["causal"])
+    return [next(of_text) if word == "RUN" else word for word in args]
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """The folder that commands run in."""
@@ -321,7 +331,7 @@ def told(here):
         shutil.copy(ROOT / "tests" / "configs" / f"{public_name}.json", here / f"{name}.json")
     found = {}
     for args in TOLD:
-        line = list(args)
+        line = named(args, here)
         if args[:2] == ["train", "--resume"]:
             newest = max((here / "runs").iterdir(), key=lambda run: (run / "run.json").stat().st_mtime_ns)
             max((newest / "ckpt").iterdir()).unlink()
@@ -329,7 +339,8 @@ def told(here):
             line += [*SMALL, *([] if "--task" in args else ["--valid-bytes", "4096"])]
             line += [] if {"--data", "--task"} & {*args} else ["--data", "text.py"]
         elif args[0] == "compare":
-            line += [*SMALL[:-2], "--len", "32", "--to", "64", "--bytes", "1024", "--data", "text.py"]
+            line += [*SMALL[:-2], "--data", "text.py"]
+            line += OF_TASK if "--task" in args else ["--len", "32", "--to", "64", "--bytes", "1024"]
         elif args[0] == "generate":
             line += [] if "--task" in args else ["--tokens", "5"]
         elif args[0] == "eval":
@@ -395,7 +406,8 @@ def test_json_has_the_keys_that_are_said(told):
     }
     two = "show --config A --config B"
     kinds = {line: two if line.count("--config") == 2 else line.split()[0] for line in told}
-    kinds |= {line: f"{kinds[line]} --task" for line in told if re.match("(eval|generate) --task", line)}
+    kinds |= {line: f"{kinds[line]} --task" for line in told if re.match("(eval|gen.*|compare) --task", line)}
+    kinds["eval RUN RUN"] = "eval RUN RUN"
     assert set(said) == set(kinds.values())
     for line, document in told.items():
         assert set(document) == said[kinds[line]], line

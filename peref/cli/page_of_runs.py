@@ -15,16 +15,17 @@ import numpy as np
 from peref import share, store
 from peref.cli import completion, options, text
 from peref.cli.evaluate import SAMPLES
-from peref.cli.found import backend_of, exercise_of, find_trained, run_text
+from peref.cli.found import backend_of, exercise_of, named_or_newest, run_text
 from peref.cli.show import drawing
 from peref.errors import Misuse
-from peref.evaluate import check_evaluation, check_loss, evaluate
+from peref.evaluate import check_evaluation, check_loss, evaluate, weights_of
 from peref.exact_match import exact_match, lengths_of
 from peref.lab import run_report
 from peref.lab.comparison_report import embedded
 from peref.lab.panels import Image, Panel
 from peref.lab.run_report import Looked
 from peref.page import html_page, html_table, td
+from peref.pair import Pair
 
 READ = 32768  # bytes of held-out text
 FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are kept
@@ -49,7 +50,8 @@ FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are ke
 @options.together
 def command(given: SimpleNamespace) -> None:
     """Write one page about RUNs, or the newest run: how they learned, loss by length and by position, where
-    they attend, also beyond the length trained for, and what their encodings have learned.
+    they attend, also beyond the length trained for, and what their encodings have learned; of an encoder and
+    a decoder the first two.
     """
     drawing()  # refused at once where there is none
     out = sys.stderr if given.as_json else sys.stdout
@@ -68,11 +70,11 @@ def command(given: SimpleNamespace) -> None:
 
 def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
     """A run evaluated, and its attention over the prompt."""
-    found = find_trained(named, given.runs)
-    run, cfg = found.run, found.cfg
+    run, how = named_or_newest(named, given.runs)
+    (cfg, params, _), dtype = weights_of(run), run.record["recipe"]["dtype"]
     exercise = exercise_of(run) if run.task else None
     trained = exercise.longest if exercise else cfg.L
-    end, name = cfg.ends(found.dtype)
+    end, name = cfg.ends(dtype)
     tokens_at = lambda n: replace(exercise, longest=n).tokens if exercise else n
     longest = given.longest or (2 * trained if tokens_at(2 * trained) <= end else trained)
     if tokens_at(longest) > end:
@@ -81,32 +83,37 @@ def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
         raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out --bytes")
     if exercise:
         asked = replace(exercise, longest=longest)
-        prompt = asked.asked([asked.held_out(0)])[0][0]
-        measure: str = "exact"
+        held = asked.asked([asked.held_out(0)])[0]
     else:
-        valid, measure = run_text(run, None).valid, "bpb"
-        prompt = valid[:longest]
+        valid = run_text(run, None).valid
+        held = valid[None, :longest]
         part = valid[: max(given.count or READ, longest) + 1]
-        check_evaluation(cfg, found.params, part, longest)
-    if given.prompt is not None:
-        prompt = np.frombuffer(os.fsencode(given.prompt), np.uint8)
-    if not 0 < len(prompt) <= min(FARTHEST_MAP, end):
-        most = min(FARTHEST_MAP, end)
-        raise Misuse(f"the prompt has {len(prompt)} tokens; expected 1 to {most}; say --prompt or --len")
-    be = backend_of(given, found.dtype, lambda said: print(text.labelled("note", said), file=out, flush=True))
-    print(text.labelled("run", f"{run.folder}{found.how}"), file=out, flush=True)
+        check_evaluation(cfg, params, part, longest)
+    prompt = None if isinstance(cfg, Pair) else prompt_of(given, held[0], end)
+    be = backend_of(given, dtype, lambda said: print(text.labelled("note", said), file=out, flush=True))
+    print(text.labelled("run", f"{run.folder}{how}"), file=out, flush=True)
     if exercise:
-        placed = be.place(found.params)
+        placed = be.place(params)
         of = [replace(exercise, longest=n) for n in lengths_of(exercise, longest)]
         rows = [exact_match(cfg, placed, one, SAMPLES, be=be) for one in of]
     else:
-        rows = list(evaluate(cfg, found.params, part, longest, be=be))
+        rows = list(evaluate(cfg, params, part, longest, be=be))
     for row in rows:
         check_loss(row)
-    queries, heads = run_report.attended(cfg, found.params, prompt)
-    places = rows[-1].get("by_position", [])
-    about = (cfg, found.params, run.metrics.read(), measure, rows, places, trained)
-    return Looked(cfg.named, *about, queries, heads)
+    measure, places = "exact" if exercise else "bpb", rows[-1].get("by_position", [])
+    about = (cfg, params, run.metrics.read(), measure, rows, places, trained)
+    where, heads = (np.arange(0), {}) if prompt is None else run_report.attended(cfg, params, prompt)
+    return Looked(cfg.named, *about, where, heads)
+
+
+def prompt_of(given: SimpleNamespace, held: np.ndarray, end: float) -> np.ndarray:
+    """The tokens to attend over."""
+    said = given.prompt
+    tokens = held if said is None else np.frombuffer(os.fsencode(said), np.uint8)
+    most = min(FARTHEST_MAP, end)
+    if not 0 < len(tokens) <= most:
+        raise Misuse(f"the prompt has {len(tokens)} tokens; expected 1 to {most}; say --prompt or --len")
+    return tokens
 
 
 HEAD = ["trained at", "loss by length", "entropy inside", "beyond"]
@@ -127,7 +134,7 @@ def run_facts(run: Looked) -> dict[str, Any]:
 
 def heads_of(run: Looked, said: str | None) -> list[str]:
     """The names of the heads to draw. Raises Misuse for one that the run has not."""
-    if said is None:
+    if said is None or not run.heads:
         first: dict[str, str] = {}
         for name in run.heads:
             first.setdefault(name.partition(",")[0], name)
@@ -151,6 +158,8 @@ def page(runs: list[Looked], given: SimpleNamespace) -> str:
     names = ", ".join(run.name for run in runs)
     body.append(picture_of("side by side", names, run_report.side_by_side_panels(runs)))
     for run, heads in zip(runs, chosen, strict=True):
+        if not run.heads:  # of an encoder and a decoder
+            continue
         body.append(f"<h2>{escape(run.name)}</h2>")
         about = f"attention over {run.queries[-1] + 1:,} tokens"
         body.append(picture_of(run.name, about, run_report.panels_of(run, heads)))

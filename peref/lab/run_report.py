@@ -25,12 +25,13 @@ POINTS = 60  # of a learning curve
 class Looked:
     """A run and what was measured of it.
 
+    cfg         a Config, or a Pair, whose attention is not looked at
     measure     "bpb" of a text, "exact" of a task; rows: of its evaluation, a length each
     queries     the places of the rows of attention; heads: name -> weights [rows,T], NaN where not seen
     """
 
     name: str
-    cfg: Config
+    cfg: Any
     params: Arrays
     metrics: list[dict[str, Any]]
     measure: str
@@ -69,13 +70,15 @@ def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
     ]
     if places:
         found.append(Panel("By position, at the longest", "position + 1", unit, places, "x", trained))
+    if not (seeing := [run for run in runs if run.heads]):
+        return found
     spread = [
-        Curve(run.queries, np.mean([entropy(a) for a in run.heads.values()], 0), run.name) for run in runs
+        Curve(run.queries, np.mean([entropy(a) for a in run.heads.values()], 0), run.name) for run in seeing
     ]
     found.append(entropy_panel("Entropy of attention, mean of all heads", spread, trained))
     far = [
         curve
-        for run in runs
+        for run in seeing
         for curve in distances(run, mean_of([*run.heads.values()]), run.name, dashed=len(runs) == 1)
     ]
     found.append(distance_panel("Attention over distance, mean of all heads", far))
@@ -117,7 +120,8 @@ def mean_of(heads: Sequence[np.ndarray]) -> np.ndarray:
 
 def entropy_of(run: Looked) -> dict[str, float | None]:
     """Mean bits of all heads, of queries inside the length trained for and of those beyond, None for none."""
-    bits, inside = np.mean([entropy(a) for a in run.heads.values()], 0), run.queries < run.cfg.L
+    inside = run.queries < run.cfg.L
+    bits = np.mean([entropy(a) for a in run.heads.values()], 0) if run.heads else np.zeros(0)
     parts = {"inside": bits[inside], "beyond": bits[~inside]}
     return {name: float(part.mean()) if part.size else None for name, part in parts.items()}
 
