@@ -56,7 +56,6 @@ SECOND = (
     frequencies.of_ramps,
     frequencies.of_ntk,
     frequencies.of_sections,
-    traces.of_some_positions,
 )
 LAST = (
     options.of_fitted_numbers,

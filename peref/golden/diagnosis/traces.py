@@ -68,7 +68,15 @@ NAMED = {  # words for the calls in which a bug shows
     a_chunk: ", in later calls of several tokens",
 }
 NARROW = 0.98  # how much a bug is worth that shows in calls of one kind alone: less than one of all
-WHO = (("", "qk"), (" of queries alone", "q"), (" of keys alone", "k"))
+KINDS = (every_call, *SOME)
+WHO = (("", "qk"), (", of queries alone", "q"), (", of keys alone", "k"))
+
+
+def of_kinds(flag: str, words: str, make: Any, kinds: Any = KINDS, sure: float = 1.0) -> Iterator[Guess]:
+    """The guess make(kind) for all calls, and for those of each kind."""
+    for kind in kinds:
+        worth = sure if kind is every_call else min(sure, NARROW)
+        yield guess(flag, words + NAMED.get(kind, ""), make(kind), worth)
 
 
 one_each = lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later
@@ -95,32 +103,24 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
 )
 
 
-def places_of(answer: Answer) -> Iterator[tuple[str, str, Any]]:
-    """Wrong places, each with its flag: a bias is one of distances."""
-    known = answer.entry.vectors.words["flags"]
-    late = BIAS_LATE if LATE not in known and BIAS_LATE in known else LATE
-    yield from ((late if flag == LATE else flag, words, place) for flag, words, place in WRONG_PLACES)
-
-
 @family(what=TRACES)
 def of_positions(answer: Answer, case: Any) -> Iterator[Guess]:
-    """Where the tokens of a call are."""
-    for flag, words, place in places_of(answer):
-        for whose, who in WHO:
-            mine = LATE if flag == BIAS_LATE and who == "qk" else flag
-            yield guess(mine, f"{words}{whose and ','}{whose}", with_places(place, who, every_call))
+    """Where the tokens of a call are; that of queries or of keys alone is a distance."""
+    known = answer.entry.vectors.words["flags"]
+    window, of_bias = case.window or 0, LATE not in known and BIAS_LATE in known
     for whose, who in WHO:
+        late = BIAS_LATE if of_bias and who != "qk" else LATE
+        for flag, words, place in WRONG_PLACES:
+            mine = late if flag == LATE else flag
+            yield from of_kinds(mine, f"{words}{whose}", partial(with_places, place, who))
         goes_on = with_places(lambda i, far, c: i + c.begin, who, every_call)
-        yield guess(KEPT, f"positions{whose} in a new text go on from the one before", goes_on)
-    window = case.window or 0
+        yield guess(KEPT, f"positions in a new text go on from the one before{whose}", goes_on)
+        for more in (0, 1) if window else ():
+            words = f"positions are places in a ring of {window + more} keys{whose}"
+            yield guess(RING, words, with_places(partial(rung, more), who, every_call))
     for more in (0, 1) if window else ():
-        words = f"places in a ring of {window + more} keys"
-        for whose, who in WHO:
-            yield guess(
-                RING, f"positions{whose} are {words}", with_places(partial(rung, more), who, every_call)
-            )
-        words = f"the number of keys in a cache of {window - more}"
-        yield guess(RING, f"the position is {words}", with_places(partial(full, -more), "qk", every_call))
+        words = f"the position is the number of keys in a cache of {window - more}"
+        yield guess(RING, words, with_places(partial(full, -more), "qk", every_call))
 
 
 def rung(more: int, i: Any, far: Any, call: Call) -> Any:
@@ -133,65 +133,33 @@ def full(more: int, i: Any, far: Any, call: Call) -> Any:
     return i if call.window is None else i - np.maximum(far - call.window - more, 0)
 
 
-def of_some_positions(answer: Answer) -> Iterator[Guess]:
-    """The same in calls of one token or of several alone."""
-    for flag, words, place in places_of(answer) if answer.trace else ():
-        for kind in SOME:
-            for whose, who in WHO:
-                gives = with_places(place, who, kind)
-                mine = LATE if flag == BIAS_LATE and who == "qk" else flag
-                yield guess(mine, f"{words}{whose and ','}{whose}{NAMED[kind]}", gives, NARROW)
-
-
 def chunk_between(old: Call, now: Call) -> bool:
     """Whether a later call of several tokens came after the old one."""
     return a_chunk(now) or any(old.number < n for n in now.chunks)
 
 
-SINGLE, LATER_TOO = (every_call, a_chunk, one_token), (later, every_call)
 TOP, WINDOW_LATE = "mask.top_left", "cache.window_late"
-top_left = lambda see, t, s, c: s <= t - t[0]
-own_room = lambda t, s, c: min(t[0], len(s) - c.window)
-last_window = lambda t, s, c: len(s) - c.window
-two_less = lambda t, s, c: t[0] - (c.window - 2)
-long_call = lambda t, s, c: t[0] if c.window <= c.T else 0
-first_window = lambda see, t, s, c: (s <= t) & (t[0] - s < c.window)
 rolling = lambda t, s, c: (s <= t) & (t - s < (c.window or np.inf))
 left_of = lambda first: lambda see, t, s, c: see & (s >= first(t, s, c))
-MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call), kinds
-    (
-        TOP,
-        "the causal mask is aligned with the first key",
-        lambda see, t, s, c: rolling(t - t[0], s, c),
-        SINGLE,
+MASKS = {  # (flag, words): see(what is seen, slot of the query, of the key, call)
+    (TOP, "the mask is aligned with the first key"): lambda see, t, s, c: rolling(t - t[0], s, c),
+    (TOP, "the mask is aligned with the first key, without a window"): lambda see, t, s, c: s <= t - t[0],
+    ("mask.causal", "a token does not see itself"): lambda see, t, s, c: see & (s != t),
+    ("mask.causal", "a call does not see its own keys"): lambda see, t, s, c: see & (s < t[0]),
+}
+first_window = lambda see, t, s, c: (s <= t) & (t[0] - s < c.window)
+WINDOWS = {  # the same, of a window
+    (WINDOW_LATE, "room is made in the cache before a call attends"): left_of(
+        lambda t, s, c: min(t[0], len(s) - c.window)
     ),
-    (TOP, "the causal mask is aligned with the first key, and there is no window", top_left, SINGLE),
-    ("mask.causal", "a token does not see itself", lambda see, t, s, c: see & (s != t), (later, one_token)),
-    (
-        "mask.causal",
-        "a call does not see its own keys",
-        lambda see, t, s, c: see & (s < t[0]),
-        (later, a_chunk),
+    (WINDOW_LATE, "a call attends to the last window alone"): left_of(lambda t, s, c: len(s) - c.window),
+    (WINDOW_LATE, "two keys less than the window are kept"): left_of(lambda t, s, c: t[0] - c.window + 2),
+    (WINDOW_LATE, "a call as long as the window sees no earlier key"): left_of(
+        lambda t, s, c: t[0] if c.window <= c.T else 0
     ),
-)
-WINDOWS = (
-    (
-        WINDOW_LATE,
-        "keys are dropped to make room for a call's own before it attends",
-        left_of(own_room),
-        (later,),
-    ),
-    (
-        WINDOW_LATE,
-        "keys beyond the last window are dropped before a call attends",
-        left_of(last_window),
-        LATER_TOO,
-    ),
-    (WINDOW_LATE, "a cache of window - 2 keys is kept before a call", left_of(two_less), (later,)),
-    (WINDOW_LATE, "a call as long as the window sees no earlier key", left_of(long_call), (later,)),
-    ("mask.window", "every token of a call has the window of the first", first_window, LATER_TOO),
-    ("mask.window", "the window is a block: it does not roll", in_block, LATER_TOO),
-)
+    ("mask.window", "every token of a call has the window of the first"): first_window,
+    ("mask.window", "the window is a block: it does not roll"): in_block,
+}
 ALL_OF, LAST_KEY = slice(None), slice(-1, None)
 in_every = lambda old, now: True
 IGNORED = "cache.ignored"
@@ -229,22 +197,19 @@ LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the cal
 @family(attends, TRACES)
 def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
     """Whom the tokens of a call see, and which keys are lost."""
-    for only, table in ((attends, MASKS), (windowed, WINDOWS if case.window else ())):
-        for flag, words, see, kinds in table:
-            for kind in kinds:
-                yield guess(flag, f"{words}{named(kind)}", with_place(with_mask(see), kind, only))
-    for kind in (every_call, opening, *SOME):
-        open_ = lambda at, call: replace(at, causal=False)
-        flag = "mask.causal" if kind is every_call else OPEN
-        yield guess(flag, f"there is no causal mask{named(kind)}", with_place(open_, kind))
-        if case.window:
-            for more in (1, -1, 2):
-                wide = lambda at, call, more=more: replace(at, window=max(at.window + more, 1))
-                words = f"your window is {case.window + more}, this case has {case.window}{named(kind)}"
-                yield guess("mask.window", words, with_place(wide, kind, windowed))
-            none = lambda at, call: replace(at, window=None)
-            words = f"your window is not there{named(kind)}"
-            yield guess("mask.window", words, with_place(none, kind, windowed))
+    for only, table in ((attends, MASKS), (windowed, WINDOWS if case.window else {})):
+        for (flag, words), see in table.items():
+            yield from of_kinds(flag, words, partial(with_place, with_mask(see), only=only))
+    open_ = partial(with_place, lambda at, call: replace(at, causal=False))
+    yield guess("mask.causal", "there is no causal mask", open_(every_call))
+    yield from of_kinds(OPEN, "there is no causal mask", open_, (opening, *SOME))
+    if case.window:
+        none = partial(with_place, lambda at, call: replace(at, window=None), only=windowed)
+        yield from of_kinds("mask.window", "your window is not there", none)
+    for more in (1, -1, 2) if case.window else ():
+        wide = lambda at, call, more=more: replace(at, window=max(at.window + more, 1))
+        words = f"your window is {case.window + more}, this case has {case.window}"
+        yield from of_kinds("mask.window", words, partial(with_place, wide, only=windowed))
     if has_global(case):
         near = with_mask(lambda see, t, s, c: see & (s > t[0] - c.window))
         words = "later calls find the keys of the window alone"
@@ -257,10 +222,6 @@ def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
         yield guess(flag, said, with_zeros("v", lost, which), sure)
 
 
-def named(kind: Any) -> str:
-    return NAMED.get(kind, "")
-
-
 has_global = lambda case: attends(case) and case.layer.global_tokens
 
 
@@ -268,13 +229,7 @@ def windowed(case: ModelCase) -> bool:
     return attends(case) and case.window is not None
 
 
-STATES = (
-    (
-        "has its last two axes exchanged",
-        "state.transposed",
-        lambda x, before: x.swapaxes(-1, -2).reshape(x.shape),
-    ),
-)
+transposed = lambda x, before: x.swapaxes(-1, -2).reshape(x.shape)
 
 
 @family(lambda case: case.hook != "embed", TRACES)
@@ -294,20 +249,18 @@ def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
     for some in dict.fromkeys([*groups, *((name,) for name in states)]):
         flag = "cache.tail_dropped" if set(some) <= set(tails) else DROPPED
         what = f"the state {', '.join(some)}"
-        for words, name, new in (*STATES, ("is not read", flag, lambda x, before: None)):
-            for kind in SOME:
-                yield guess(name, f"{what} {words}{named(kind)}", with_states(some, kind, new))
-        for kind in (every_call, *SOME):
-            gives = with_states(some, kind, not_written)
-            yield guess(flag, f"{what} is not written back{named(kind)}", gives)
+        of_state = partial(with_states, some)
+        yield from of_kinds(flag, f"{what} is not read", partial(of_state, new=lambda x, before: None), SOME)
+        yield from of_kinds(flag, f"{what} is not written back", partial(of_state, new=not_written))
+        words = f"{what} has its last two axes exchanged"
+        yield from of_kinds("state.transposed", words, partial(of_state, new=transposed), SOME)
         yield guess(KEPT, f"{what} of an earlier text is still there", with_old_states(some))
     if tails:
         words = "the last inputs that a call hands on are its own alone: a call of few tokens leaves zeros"
         yield guess("cache.tail_dropped", words, on_trace(with_short_tails))
     for some in dict.fromkeys([tuple(features), *((name,) for name in features)]) if features else ():
-        for lost in (every_call, *SOME):
-            words = f"{', '.join(some)} of cached tokens is lost{named(lost)}"
-            yield guess("cache.features_dropped", words, with_features(some, lost))
+        words = f"{', '.join(some)} of cached tokens is lost"
+        yield from of_kinds("cache.features_dropped", words, partial(with_features, some))
 
 
 @family(turned_at_all, TRACES)
@@ -353,12 +306,9 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
         yield guess(
             "rope.one_of_two" if words.endswith("not turned") else TURNED_AGAIN, words, with_keys(times)
         )
-    for kind in (every_call, *SOME):
-        for words, who in (("keys are", "k"), ("queries are", "q"), ("neither queries nor keys are", "qk")):
-            not_ = " not" * (len(who) == 1)
-            sure = 1.0 if kind is every_call else NARROW
-            words = f"{words}{not_} turned{named(kind)}"
-            yield guess("rope.one_of_two", words, with_map(STILL, who, kind), sure)
+    whose = {"k": "keys are not", "q": "queries are not", "qk": "neither queries nor keys are"}
+    for who, words in whose.items():
+        yield from of_kinds("rope.one_of_two", f"{words} turned", partial(with_map, STILL, who))
 
 
 def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, int]:
@@ -372,16 +322,11 @@ def of_settings(answer: Answer, case: Any) -> Iterator[Guess]:
         given, flag = case.config.pe[0][1][name], flag_of(answer, "options", name)
         for value in {*other_choices(default, kind), default} - {given} if is_plain(given) else ():
             words = f"the option {name} seems to be {value}"
-            yield from narrowed(flag, words, partial(with_option, answer, name, lambda x, value=value: value))
+            with_value = partial(with_option, answer, name, lambda x, value=value: value)
+            yield from of_kinds(flag, words, partial(with_encoding, with_value))
         for words, (named, change) in FACTOR.items() if name == "factor" else ():
-            yield from narrowed(named or flag, words, partial(with_option, answer, name, change))
-
-
-def narrowed(flag: str, words: str, change: Any) -> Iterator[Guess]:
-    """The encoding is another in all calls, or in those of one kind."""
-    for call in (every_call, *SOME):
-        sure = 1.0 if call is every_call else NARROW
-        yield guess(flag, f"{words}{named(call)}", with_encoding(change, call), sure)
+            with_value = partial(with_option, answer, name, change)
+            yield from of_kinds(named or flag, words, partial(with_encoding, with_value))
 
 
 def with_option(answer: Answer, name: str, change: Any, pe: Any, case: Any, call: Call) -> Any:
@@ -401,12 +346,13 @@ def of_rows_below(answer: Answer, case: Any) -> Iterator[Guess]:
         )
         if hooks == {case.hook} and row.when(case) and (flag := row.flag_for(answer)):
             change = lambda pe, case, call, row=row: wrapped(pe, row.change, case)
-            yield from narrowed(flag, row.words.format(case=case), change)
+            yield from of_kinds(
+                flag, row.words.format(case=case), partial(with_encoding, change), KINDS, row.sure
+            )
     for flag, words, made in OTHER_MAPS if turned_at_all(case) else ():
-        for kind in (every_call, *SOME):
-            for whose, who in WHO:
-                sure = 1.0 if kind is every_call and who == "qk" else NARROW
-                yield guess(flag, f"{words}{whose}{named(kind)}", with_map(made, who, kind), sure)
+        for whose, who in WHO:
+            sure = 1.0 if who == "qk" else NARROW
+            yield from of_kinds(flag, f"{words}{whose}", partial(with_map, made, who), KINDS, sure)
 
 
 ROWS_BELOW = [
@@ -427,17 +373,19 @@ def of_terms(answer: Answer, case: Any) -> Iterator[Guess]:
     nothing = lambda call, bias, be, p, d: 0 * bias(be, p, d)
     short = lambda call, bias, be, p, d: bias(be, p, d) * (d < call.T)
     no_terms = lambda call, score, *given: (None, None, None)
-    for kind in (later, not_first, one_token, a_chunk):
-        where = named(kind)
-        yield guess(dropped, f"there is no bias{where}", with_hook("bias", nothing, kind))
-        yield guess(dropped, f"cached keys have no bias{where}", with_hook("bias", short, kind))
-        yield guess(dropped, f"nothing is added to the logits{where}", with_hook("score", no_terms, kind))
-        for part in range(3):
-            without = lambda call, score, *given, part=part: tuple(
-                None if n == part else x for n, x in enumerate(score(*given))
-            )
-            words = f"the {('term', 'row', 'column')[part]} is not added to the logits{where}"
-            yield guess(dropped, words, with_hook("score", without, kind))
+    others = {
+        "there is no bias": ("bias", nothing),
+        "cached keys have no bias": ("bias", short),
+        "nothing is added to the logits": ("score", no_terms),
+    }
+    for part, what in enumerate(("term", "row", "column")):
+        others[f"the {what} is not added to the logits"] = "score", partial(less, part)
+    for words, other in others.items():
+        yield from of_kinds(dropped, words, partial(with_hook, *other), (not_first, *SOME))
+
+
+def less(part: int, call: Call, score: Any, *given: Any) -> Any:
+    return tuple(None if n == part else x for n, x in enumerate(score(*given)))
 
 
 def with_hook(hook: str, change: Any, kind: Any) -> Any:
