@@ -63,8 +63,9 @@ def known_options(ctx: click.Context) -> dict[str, Any]:
     """Option -> annotation, of the encodings on the line, else those of the run, else that of train."""
     if named := ctx.params.get("pe") or ctx.params.get("name"):
         members = named.split(",")
-    elif "run" in ctx.params:
-        run = open_run(ctx.params["run"]) if ctx.params["run"] else newest(ctx.params.get("runs") or RUNS)
+    elif {"run", "named"} & ctx.params.keys():
+        given = [*(ctx.params.get("named") or ()), *filter(None, [ctx.params.get("run")])]
+        run = open_run(given[0]) if given else newest(ctx.params.get("runs") or RUNS)
         members = [name for name, _ in run.record["config"]["pe"]]
     else:
         members = [name for name, _ in Config.pe]
