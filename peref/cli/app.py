@@ -13,11 +13,11 @@ from peref.errors import did_you_mean
 COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "train": ("train", "Train a small language model with an encoding, or go on with a run."),
     "eval": ("evaluate", "Evaluate a run: loss by length and by position."),
+    "compare": ("compare", "Compare encodings, trained alike, beyond their length: table and report."),
     "report": (
         "page_of_runs",
         "Look at runs: learning, loss, attention beyond the length, parameters, on a page.",
     ),
-    "compare": ("compare", "Compare encodings, trained alike, beyond their length: table and report."),
     "generate": ("generate", "Continue a prompt with a trained model."),
     "runs": ("runs", "List runs, or remove some."),
     "warmup": ("warmup", "Compile all kernels of the numba backend in advance."),
