@@ -16,7 +16,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from peref.encodings import Encoding, get, symbols_of
 from peref.errors import explained
@@ -44,6 +44,7 @@ MAPS = "over the prompt: rows are queries, columns keys, darker is more (of a ro
 GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
 LEGIBLE = 6.5  # points of a token beside a map, at least
+LONG = 24  # letters of a label that would hide the curves
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
@@ -148,12 +149,18 @@ def curves(ax: Any, panel: Panel) -> None:
     elif "y" in panel.log:
         ax.set_ylim(bottom=0)
     if "x" in log:
+        low, high = ax.get_xlim()
+        if high < DECADE**2 * low:
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter("{x:g}")
     else:
         ax.xaxis.set_major_locator(whole_numbers())
     if any(c.label for c in panel.curves):
         beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
+        under = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.26), "borderaxespad": 0.0}
         beside = beside if any(c.of for c in panel.curves) else {}
+        beside = under if any(len(c.label) > LONG for c in panel.curves) else beside
         ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
 
 
