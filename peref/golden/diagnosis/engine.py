@@ -153,7 +153,7 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
         pe = with_functions(new, parts) if parts else new.config.encoding(0)
         if answer.parameters and change.keys() & {"turn", "gains", "rotate"}:
             return None  # frequencies are learned: their angles are on the tape
-        pe = wrapped(pe, change, case)
+        pe = with_changes(pe, change, case)
         at = replace(new.at)
         for fields in places:
             vars(at).update(fields)
@@ -163,7 +163,7 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
     return gives
 
 
-def wrapped(pe: Any, change: dict[str, Any], case: Any) -> Any:
+def with_changes(pe: Any, change: dict[str, Any], case: Any) -> Any:
     """The encoding with what is changed of its hooks and its scale."""
     if "scale" in change:
         pe = replace(pe, scale=lambda D, right=pe: change["scale"](softmax_scale(right, D), case))

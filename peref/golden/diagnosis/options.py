@@ -174,17 +174,17 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
     value = rounded_near(value) or value
     words = f"the option {option} seems to be {value:.6g}"
     told: list[tuple[str, str, Value, float, float]]
-    told = [(flag, f"{words}, whatever the case asks for (here {now})", lambda _: value, 0.95, value)]
+    told = [(flag, f"{words}, whatever the case asks for (here {now})", lambda _: value, 0.98, value)]
     if now > 0 and value > 0:
         words += f", this case has {now}"
         times = value / now
-        told.append((flag, f"{words}: {times:.4g} times as much", lambda x: x * times, 0.9, times))
+        told.append((flag, f"{words}: {times:.4g} times as much", lambda x: x * times, 0.97, times))
         if now != 1 and value != 1:
             p = math.log(value) / math.log(now)
             if option == "base" and case.hook in ("rotate", "embed"):
                 ladder = flag_of(answer, "options", "ladder", "rope.exponent")
                 flag = "rope.exponent" if case.hook == "rotate" else ladder
-            told.append((flag, f"{words}: to the power of {p:.4g}", lambda x: x**p, 0.85, p))
+            told.append((flag, f"{words}: to the power of {p:.4g}", lambda x: x**p, 0.96, p))
     here = [*case.config.pe[0][1].values(), *(getattr(case, letter) for letter in FACTS)]
     for flag, words, change, sure, number in told:
         new = with_option(option, partial(as_kind, kind, change))

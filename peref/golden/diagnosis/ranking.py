@@ -67,7 +67,8 @@ LAST = (
 )
 FORMULAS = (formulas.of_formulas, backward.of_formulas_back)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
-ENOUGH = 0.99
+ENOUGH, RIVAL = 0.99, 0.975  # of all that failed; of what the first gives
+MORE = 0.1  # what weaker signs add to a guess that gives all
 # a guess that is worth no more says little: a factor, no position at all; the search goes on
 SAYS_LITTLE = 0.9
 COMPUTED = (
@@ -164,7 +165,7 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: (not one.whole, -one.weight))
-    if len(said) > 1 and said[1].whole and said[1].weight > ENOUGH * said[0].weight:
+    if len(said) > 1 and said[1].whole and said[1].weight > RIVAL * said[0].weight:
         rival = f"{said[0].evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
         said[0] = replace(said[0], evidence=rival, alone=False)
     return said
@@ -172,12 +173,12 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
 
 def added_up(some: list[Said]) -> Said:
     """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of
-    the one that weighs most; what gives all needs no more. A number that was invented outweighs nothing that
-    gives as much.
+    the one that weighs most. What gives all needs no more, and what else there is decides between it and
+    another such. A number that was invented outweighs nothing that gives as much.
     """
     first, total = max(some, key=lambda one: (one.whole, one.weight)), sum(one.weight for one in some)
     if first.whole:
-        return first
+        return replace(first, weight=min(total, first.weight + MORE))
     invented = first.guess is not None and first.guess.invented
     return replace(first, weight=min(total, INVENTED) if invented else total)
 

@@ -171,7 +171,7 @@ def with_lengths(**lengths: Any) -> Any:
     return on_trace(make, turned_at_all)
 
 
-def with_map(made: Any, who: str, kind: Kind) -> Any:
+def with_another_map(made: Any, who: str, kind: Kind) -> Any:
     """Queries or keys of some calls go through another map of pairs."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:

@@ -18,7 +18,7 @@ from peref.encodings import get, options
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.attention import WHO_SEES, in_block
 from peref.golden.diagnosis.biases import BIASES, ROWS_ADDED
-from peref.golden.diagnosis.engine import TRACES, WRAPS, family, wrapped
+from peref.golden.diagnosis.engine import TRACES, WRAPS, family, with_changes
 from peref.golden.diagnosis.options import FACTOR
 from peref.golden.diagnosis.replays import (
     SUMS,
@@ -28,12 +28,12 @@ from peref.golden.diagnosis.replays import (
     kept_names,
     not_written,
     on_trace,
+    with_another_map,
     with_calls,
     with_encoding,
     with_features,
     with_keys,
     with_lengths,
-    with_map,
     with_mask,
     with_old_states,
     with_place,
@@ -67,7 +67,7 @@ NAMED = {  # words for the calls in which a bug shows
     one_token: ", in later calls of one token",
     a_chunk: ", in later calls of several tokens",
 }
-NARROW = 0.98  # how much a bug is worth that shows in calls of one kind alone: less than one of all
+NARROW = 0.97  # how much a bug is worth that shows in calls of one kind alone: less than one of all
 KINDS = (every_call, *SOME)
 WHO = (("", "qk"), (", of queries alone", "q"), (", of keys alone", "k"))
 
@@ -229,7 +229,7 @@ def windowed(case: ModelCase) -> bool:
     return attends(case) and case.window is not None
 
 
-transposed = lambda x, before: x.swapaxes(-1, -2).reshape(x.shape)
+axes_exchanged = lambda x, before: x.swapaxes(-1, -2).reshape(x.shape)
 
 
 @family(lambda case: case.hook != "embed", TRACES)
@@ -253,7 +253,7 @@ def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
         yield from of_kinds(flag, f"{what} is not read", partial(of_state, new=lambda x, before: None), SOME)
         yield from of_kinds(flag, f"{what} is not written back", partial(of_state, new=not_written))
         words = f"{what} has its last two axes exchanged"
-        yield from of_kinds("state.transposed", words, partial(of_state, new=transposed), SOME)
+        yield from of_kinds("state.axes_exchanged", words, partial(of_state, new=axes_exchanged), SOME)
         yield guess(KEPT, f"{what} of an earlier text is still there", with_old_states(some))
     if tails:
         words = "the last inputs that a call hands on are its own alone: a call of few tokens leaves zeros"
@@ -308,7 +308,7 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
         )
     whose = {"k": "keys are not", "q": "queries are not", "qk": "neither queries nor keys are"}
     for who, words in whose.items():
-        yield from of_kinds("rope.one_of_two", f"{words} turned", partial(with_map, STILL, who))
+        yield from of_kinds("rope.one_of_two", f"{words} turned", partial(with_another_map, STILL, who))
 
 
 def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, int]:
@@ -322,14 +322,14 @@ def of_settings(answer: Answer, case: Any) -> Iterator[Guess]:
         given, flag = case.config.pe[0][1][name], flag_of(answer, "options", name)
         for value in {*other_choices(default, kind), default} - {given} if is_plain(given) else ():
             words = f"the option {name} seems to be {value}"
-            with_value = partial(with_option, answer, name, lambda x, value=value: value)
+            with_value = partial(encoding_with, answer, name, lambda x, value=value: value)
             yield from of_kinds(flag, words, partial(with_encoding, with_value))
         for words, (named, change) in FACTOR.items() if name == "factor" else ():
-            with_value = partial(with_option, answer, name, change)
+            with_value = partial(encoding_with, answer, name, change)
             yield from of_kinds(named or flag, words, partial(with_encoding, with_value))
 
 
-def with_option(answer: Answer, name: str, change: Any, pe: Any, case: Any, call: Call) -> Any:
+def encoding_with(answer: Answer, name: str, change: Any, pe: Any, case: Any, call: Call) -> Any:
     """The encoding with another option. Raises ValueError where it then has other parameters."""
     other = replace(case, options={**case.options, name: change(case.config.pe[0][1][name])})
     if not answer.has_parameters_of(other):
@@ -345,14 +345,14 @@ def of_rows_below(answer: Answer, case: Any) -> Iterator[Guess]:
             {case.hook} if attends(case) else set()
         )
         if hooks == {case.hook} and row.when(case) and (flag := row.flag_for(answer)):
-            change = lambda pe, case, call, row=row: wrapped(pe, row.change, case)
+            change = lambda pe, case, call, row=row: with_changes(pe, row.change, case)
             yield from of_kinds(
                 flag, row.words.format(case=case), partial(with_encoding, change), KINDS, row.sure
             )
     for flag, words, made in OTHER_MAPS if turned_at_all(case) else ():
         for whose, who in WHO:
             sure = 1.0 if who == "qk" else NARROW
-            yield from of_kinds(flag, f"{words}{whose}", partial(with_map, made, who), KINDS, sure)
+            yield from of_kinds(flag, f"{words}{whose}", partial(with_another_map, made, who), KINDS, sure)
 
 
 ROWS_BELOW = [
