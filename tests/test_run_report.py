@@ -75,13 +75,13 @@ def test_rows_of_a_layer_are_those_of_all(name):
 
 
 def test_entropy_and_means_over_distance():
-    """Equal weights of 4 keys have 2 bits; a mean is over the queries that reach so far."""
+    """Equal weights of 4 keys have 2 bits; a mean is over queries that reach so far, in equal weights."""
     nan = np.nan
     weights = np.array([[1.0, nan, nan], [1, 3, nan], [2, 2, 4]])
     same_numbers(run_report.entropy(np.full((1, 4), 0.1)).tolist(), [2.0], 1e-12)
     same_numbers(run_report.entropy(weights)[1], 2 - 0.75 * np.log2(3), 1e-12)
     found = run_report.over_distance(weights, np.arange(3))
-    same_numbers(found.tolist(), [(1 + 0.75 + 0.5) / 3, (0.25 + 0.25) / 2, 0.25], 1e-12)
+    same_numbers(found.tolist(), [(1 + 1.5 + 1.5) / 3, (0.5 + 0.75) / 2, 0.75], 1e-12)
     assert np.isnan(run_report.over_distance(weights[:0], np.arange(0))).all()
     both = run_report.mean_of([weights, np.array([[1.0, nan, nan], [nan, 1, nan], [nan, nan, 1]])])
     same_numbers(both[1, :2].tolist(), [0.125, 0.875], 1e-12)

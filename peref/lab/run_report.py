@@ -139,12 +139,14 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 
 def over_distance(weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """The mean weight of the key d tokens before a query, over queries that have one; NaN where none has."""
+    """The mean weight of the key d tokens before a query, over queries that have one, as a multiple of equal
+    weights, so that queries with few keys do not count for more; NaN where none has.
+    """
     if not len(queries):
         return np.full(weights.shape[1], np.nan)
     total, count = np.zeros(weights.shape[1]), np.zeros(weights.shape[1])
     for row, t in zip(normalised(weights), queries, strict=True):
-        back = row[t::-1]
+        back = row[t::-1] * np.isfinite(row).sum()
         total[: t + 1] += np.nan_to_num(back)
         count[: t + 1] += np.isfinite(back)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
@@ -162,11 +164,13 @@ def distances(run: Looked, weights: np.ndarray, name: str, dashed: bool = True) 
 
 def distance_panel(title: str, curves: Sequence[Curve]) -> Panel:
     note = "inside, beyond: queries before, behind the length trained for"
-    return Panel(title, DISTANCE, "mean weight", curves, "y", note=note)
+    return Panel(title, DISTANCE, "weight / equal weight", curves, "y", [("y", 1.0, "")], note)
 
 
 def entropy_panel(title: str, curves: Sequence[Curve], marks: Any) -> Panel:
-    return Panel(title, "position of the query", "bits", curves, marks=marks, note="line: trained for")
+    q = max((np.asarray(curve.x) for curve in curves), key=len)
+    equal = Curve(q, np.log2(q + 1.0), "equal weights of all before", plain=True)
+    return Panel(title, "position of the query", "bits", [*curves, equal], "", marks, "line: trained for")
 
 
 # ---------------------------------------------------------------- one run

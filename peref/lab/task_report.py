@@ -13,6 +13,8 @@ from peref.lab.comparison_report import Document, Told, csv_of, kept_by, labels_
 from peref.lab.panels import Curve, Image, Panel
 from peref.tasks import DEPTHS
 
+WHOLE = [("y", 0.0, ""), ("y", 1.0, "")]  # a share is between
+
 
 def rows_of(found: Document, label: str) -> list[list[dict[str, Any]]]:
     """The rows of an encoding, [seeds][lengths]."""
@@ -79,7 +81,7 @@ def task_panels(found: Document) -> list[Panel | Image]:
         seeds = exact_of(found, label)
         by_size.append(Curve(lengths, seeds.mean(0), label, points=len(seeds) == 1))
         by_size += [Curve(lengths, shares, dots=True) for shares in seeds] if len(seeds) > 1 else []
-    marks = [("x", float(found["L"]), ""), ("y", SURE, f"{SURE:.0%}")]
+    marks = [("x", float(found["L"]), ""), ("y", SURE, f"{SURE:.0%}"), *WHOLE]
     note = "line: trained for" + ("; a dot is a seed" if len(found["seeds"]) > 1 else "")
     drawn: list[Panel | Image] = [
         Panel("Exactly right, by length", "length", "share of answers", by_size, "x", marks, note)
@@ -93,7 +95,7 @@ def task_panels(found: Document) -> list[Panel | Image]:
                 for k, (n, row) in enumerate(zip(lengths, means, strict=True))
             ]
             title, where = f"{label}: by depth", "where in it the answer stands (%)"
-            drawn.append(Panel(title, where, "share of answers", of))
+            drawn.append(Panel(title, where, "share of answers", of, marks=WHOLE))
     return drawn
 
 
