@@ -30,6 +30,7 @@ Changes since the first run, none of an accepted flag:
   it, which was an option of dape before specification 0.12.0. For the same reason `dape-bias-missing` is
   asked at level attn.
 
-136 bugs of the twelve encodings that came with specification 0.14.0 (`bugs_deltas`, `bugs_images`,
-`bugs_zones`) were written in the same way, later, and are counted apart from the 558 before them.
+136 bugs of twelve encodings that came with specifications 0.14.0 and 0.15.0 (`bugs_deltas`,
+`bugs_images`, `bugs_zones`) were written in the same way, later, and are counted apart from the 558
+before them.
 """
