@@ -44,7 +44,7 @@ MAPS = "over the prompt: rows are queries, columns keys, darker is more (of a ro
 GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
 LEGIBLE = 6.5  # points of a token beside a map, at least
-LONG = 24  # letters of a label that would hide the curves
+LONGEST_BESIDE = 24  # letters of a label; a longer one would hide the curves
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
@@ -160,7 +160,7 @@ def curves(ax: Any, panel: Panel) -> None:
         beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
         under = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.26), "borderaxespad": 0.0}
         beside = beside if any(c.of for c in panel.curves) else {}
-        beside = under if any(len(c.label) > LONG for c in panel.curves) else beside
+        beside = under if any(len(c.label) > LONGEST_BESIDE for c in panel.curves) else beside
         ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
 
 

@@ -39,7 +39,7 @@ add_position = Op(add_position_forward, add_position_backward)
 
 
 def only_forward(x):
-    """x [1,...] -> [...]."""
+    """The only one along the first axis: x [1,...] -> [...]."""
     return x[0], None
 
 
