@@ -169,8 +169,10 @@ ROW_TABLES: dict[Any, dict[str, Any]] = {
         ),
         "your channels lie in halves": lambda e: np.concatenate([e[..., ::2], e[..., 1::2]], -1),
         "your channels alternate": lambda e: np.stack(np.split(e, 2, -1), -1).reshape(e.shape),
-        "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1),
         "your channels are in reverse order": lambda e: e[..., ::-1],
+    },
+    (("options", "first", "sin.order"), "rows"): {
+        "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1),
     },
     ("embed.scale", "rows"): {
         "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
