@@ -343,6 +343,8 @@ def told(here):
             line += OF_TASK if "--task" in args else ["--len", "32", "--to", "64", "--bytes", "1024"]
         elif args[0] == "generate":
             line += [] if "--task" in args else ["--tokens", "5"]
+        elif args[0] == "report":
+            line += [] if "--len" in args or "--prompt" in args else ["--len", "64"]
         elif args[0] == "eval":
             line += ["--samples", "20"] if "--task" in args else ["--bytes", "8192"]
         done = subprocess.run(
