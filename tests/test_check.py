@@ -20,6 +20,7 @@ from peref.golden.judge import selection
 from peref.golden.judge.diff import compare_files
 from peref.golden.judge.report import Report
 from peref.golden.judge.selection import Pick
+from peref.golden.spec import book as book_module
 from peref.golden.spec.book import with_full
 from peref.golden.spec.files import read_tensors
 from peref.golden.spec.models import rebuilt
@@ -451,6 +452,29 @@ def test_filters_hold_for_functions_too(capsys):
 
 
 # ---------------------------------------------------------------- patterns, folders, lists
+
+
+def test_what_is_asked_of_one_encoding_reads_that_one(book, capsys, tmp_path, monkeypatch):
+    """The digests of all are checked; the words and tensors of others are not read. A file is told how many
+    cases of all it leaves out.
+    """
+    (tmp_path / "mine.py").write_text(
+        "def rope(**given): return None\ndef every(case, inputs): return None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    read = []
+    of = book_module.vectors_of
+    monkeypatch.setattr(book_module, "vectors_of", lambda name, *rest: read.append(name) or of(name, *rest))
+    for line, wanted in (
+        ("--start rope", {"rope"}),
+        ("--impl mine:rope --for rope.op --in-process", {"rope"}),
+        ("--impl mine:every --pe rope --pe alibi --level op --in-process", {"rope", "alibi"}),
+        ("--impl mine:every --pe rope --level table --full --in-process", {"rope"}),
+        ("--impl mine:every --flag rope.sign --level table --in-process", set(book.names)),
+    ):
+        read.clear()
+        cli(capsys, "check", *line.split())
+        assert set(read) == wanted, line
 
 
 @pytest.fixture(scope="module")

@@ -119,18 +119,20 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     written = [form_of(item) for item in given.written]
     book = Book(share.folder("golden") if given.folder is None else Path(given.folder))
     if given.start is not None:
-        print(printable(start_of(given.start, book)), end="")
+        print(printable(start_of(given.start, book.only((given.start,)))), end="")
         return
     with theirs():
         tensors = {} if given.output is None else given_tensors(Path(given.output), given.folder, book)
     if given.full or set(given.levels) & set(selection.OF_FULL):
         book = selection.needing_full(book, "--full" if given.full else f"--level {' '.join(given.levels)}")
-    for name in {name.partition(":")[0] for name in tensors} - book.entries.keys():
-        if selection.could_be_of_full(name):
+    for name in {name.partition(":")[0] for name in tensors}:
+        if name not in book.entries and selection.could_be_of_full(name):
             book = selection.needing_full(book, f"{given.output}: {name}")
+    encoding, _, level = (given.thing or "").partition(".")
+    if given.output is None and given.xfail is None:  # what they name may be of any encoding
+        book = book.only((encoding,) if encoding else given.encodings)
     known_names = None if given.thing is None else names_of(book, given.thing)
     if given.thing is not None:
-        encoding, _, level = given.thing.partition(".")
         given.encodings, given.levels = (encoding,), (level,)
     pick = Pick(given.cases, given.groups, given.flags, given.levels, given.encodings)
     selection.refuse_unknown(pick, book)

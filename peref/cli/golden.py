@@ -107,9 +107,11 @@ def show_command(given: SimpleNamespace) -> None:
     each with its reason.
     """
     book = Book(folder_of(given.folder))
-    case = given.case and options.spelled_as(given.case, book.entries)
-    if case not in book.entries:
+    asked = given.encodings or [f"{(given.case or '').partition('.')[0].lower()}*"]
+    case = given.case and options.spelled_as(given.case, book.only(asked).entries)
+    if case not in book.only(asked).entries:
         book = needing_full(book, case) if case and could_be_of_full(case) else with_full(book)
+    book = book.only(asked)
     known = {entry.id: entry for entry in everything(book)}
     case = case and options.spelled_as(case, known)
     pick = Pick((), (), given.flags, given.levels, given.encodings)

@@ -4,7 +4,9 @@ against one another (entry).
 
 import hashlib
 import re
+from collections.abc import Collection
 from copy import copy
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,17 +24,19 @@ class Book:
     """Golden files in a folder or an archive; the digests of all of them are checked when it is made. Raises
     Untrue.
 
-    `more` is the full set beside the core, None where it is left out (`opened`).
+    `more` is the full set beside the core, None where it is left out; `whole` is what this is a part of
+    (`only`).
     """
 
     def __init__(self, folder: Path):
-        self.folder, self.more = folder, None  # type: Path, Book | None
+        self.folder, self.whole, self.more = folder, self, None  # type: Path, Book, Book | None
         self.data = checked(folder)
         self.version = self.data[VERSION].decode(errors="replace").strip()
         major = SPEC_VERSION.partition(".")[0]
         if not re.fullmatch(rf"{major}\.\d{{1,4}}\.\d{{1,4}}", self.version):
             said = f"{folder}: specification {self.version[:40]!r}"
             raise Untrue(f"{said}; this peref reads version {major}")
+        self.names = sorted({path.partition("/")[0] for path in self.data} - {VERSION})
 
     @property
     def digest(self) -> str:
@@ -46,10 +50,8 @@ class Book:
     @cached_property
     def vectors(self) -> list[Vectors]:
         """Those of each encoding; of one that has a full set too, first those of the core."""
-        names = sorted({path.partition("/")[0] for path in self.data} - {VERSION})
-        return [vectors_of(name, self.data, self.folder) for name in names] + (
-            self.more.vectors if self.more else []
-        )
+        here = [vectors_of(name, self.data, self.folder) for name in self.names]
+        return here + (self.more.vectors if self.more else [])
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
@@ -61,6 +63,28 @@ class Book:
                     raise Untrue(f"{self.folder}: two cases are {entry.id}")
                 found[entry.id] = entry
         return found
+
+    def only(self, patterns: Collection[str]) -> "Book":
+        """With those encodings alone whose names match one of `patterns`: the words and tensors of no other
+        are read. Itself where none does.
+        """
+        wanted = [name for name in self.names if any(fnmatchcase(name, one) for one in patterns)]
+        if not wanted or wanted == self.names:
+            return self
+        few = unread(self)
+        few.whole, few.names, few.more = self, wanted, self.more and unread(self.more)
+        if few.more:
+            few.more.names = [name for name in few.more.names if name in wanted]
+        return few
+
+
+def unread(book: Book) -> Book:
+    """A copy of which nothing is read yet."""
+    other = copy(book)
+    other.whole = other
+    other.__dict__.pop("vectors", None)
+    other.__dict__.pop("entries", None)
+    return other
 
 
 def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
@@ -95,10 +119,8 @@ def with_full(core: Book) -> Book:
     """`core` and the full set where it lies in its folder. Raises Untrue."""
     if core.more or not (core.folder / FULL).is_dir():
         return core
-    both = copy(core)
+    both = unread(core)
     both.more = Book(core.folder / FULL)
-    both.__dict__.pop("vectors", None)
-    both.__dict__.pop("entries", None)
     return both
 
 
