@@ -28,7 +28,7 @@ from peref.member import turning
 from peref.ops.place import At
 from peref.tape import value
 
-Reader = Callable[[Case, dict[str, Any]], dict[str, Any]]
+Reader = Callable[[Case, dict[str, Any]], dict[str, Any]]  # gives what comes out, {} where all is as read
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ def with_options(**given: Any) -> Reader:
     """What is callable is asked with the options of the case."""
 
     def read(case: Case, a: Any) -> dict[str, Any]:
-        new = {name: x(chosen(case)) if callable(x) else x for name, x in given.items()}
-        return operate(replace(case, options={**case.options, **new}), a)
+        old = chosen(case)
+        new = {name: x(old) if callable(x) else x for name, x in given.items()}
+        return {} if new.items() <= old.items() else operate(replace(case, options=case.options | new), a)
 
     return read
 
@@ -100,7 +101,7 @@ def with_facts(**given: Any) -> Reader:
 
     def read(case: Case, a: Any) -> dict[str, Any]:
         new = {name: x(case) if callable(x) else x for name, x in given.items()}
-        return operate(replace(case, **new), a)
+        return {} if new.items() <= vars(case).items() else operate(replace(case, **new), a)
 
     return read
 
@@ -114,7 +115,7 @@ def length_is(length: Callable[[Case], int]) -> Reader:
 
     def read(case: Case, a: Any) -> dict[str, Any]:
         given = {"original": length(case)} if chosen(case).get("original") else {}
-        return operate(replace(case, L=length(case), options=case.options | given), a)
+        return with_facts(L=length(case), options=case.options | given)(case, a)
 
     return read
 
@@ -163,7 +164,13 @@ def widths(rotates: bool) -> list[Reading]:
 
 
 def at(change: Callable[[At], At]) -> Reader:
-    return lambda case, a: operate(case, a, None, change(case.at))
+    def read(case: Case, a: Any) -> dict[str, Any]:
+        old, new = case.at, change(case.at)
+        here = ("i", "j", "causal", "window", "seg")
+        unread = type(new) is At and all(np.array_equal(getattr(old, n), getattr(new, n)) for n in here)
+        return {} if unread else operate(case, a, None, new)
+
+    return read
 
 
 def moved(change: Callable[[np.ndarray], np.ndarray]) -> Reader:
@@ -272,9 +279,14 @@ SEEING = ("mask", "causal", "window", "seg")  # who sees whom, which meets posit
 
 def shown(case: Case, readings: Iterable[Reading], differs: Callable[[Any, Any], bool]) -> set[Reading]:
     """Those that show in a case."""
-    a = {name: x for name, x in inputs(case).items() if not name.startswith("cotangent.")}
-    want = arrays(operate(case, a))
+    a, want = worked(case)
     return {reading for reading in readings if differs(outputs_of(reading, case, a), want)}
+
+
+def worked(case: Case) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What goes in, without cotangents, and what comes out."""
+    a = {name: x for name, x in inputs(case).items() if not name.startswith("cotangent.")}
+    return a, arrays(operate(case, a))
 
 
 def outputs_of(reading: Reading, case: Case, a: Any) -> dict[str, np.ndarray]:
@@ -335,7 +347,7 @@ def fitting(name: str, level: str, given: dict[str, Any], facts: dict[str, Any])
     """A probe, None where that is refused."""
     case = sized(name, level, "probe", "", (), options=given, **facts)
     try:
-        operate(case, inputs(case))
+        worked(case)
     except PerefError:
         return None
     return case

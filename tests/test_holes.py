@@ -28,9 +28,17 @@ def entries():
 
 
 @cache
+def by_encoding():
+    found = {}
+    for case in (*core(), *full()):
+        found.setdefault(case.encoding, []).append(case)
+    return found
+
+
+@cache
 def every_case(name):
     """Those of an encoding alone, of the core and of the full set."""
-    return [case for case in (*core(), *full()) if case.encoding == name and not case.cycle]
+    return [case for case in by_encoding()[name] if not case.cycle]
 
 
 def fails(case):
