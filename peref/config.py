@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import numpy as np
 
 from peref.encodings import HOOKS, Encoding, fitting, get
+from peref.encodings.values import hints_of
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
 from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled, turning
@@ -132,7 +133,7 @@ class Config:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        kinds = get_type_hints(type(self))
+        kinds = hints_of(type(self))
         for field in fields(self):
             given = getattr(self, field.name)
             if field.name != "pe" and (given is not None or field.default is not None):
