@@ -182,18 +182,18 @@ def test_retnet_is_both_forms_of_the_paper(form, chunk):
 # ---------------------------------------------------------------- gradients
 
 
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("law", [everywhere.gradients, everywhere.gradients_later])
 @pytest.mark.parametrize("name", NAMES)
-def test_gradient_of_every_parameter(name, first):
-    """To 1e-7 in float64, with a random cotangent on the logits; also when the first tokens are already in
-    the cache.
+def test_gradient_of_every_parameter(name, law):
+    """To 1e-7 in float64, with a random cotangent on the logits; also, of those that the encoding reaches,
+    when the first tokens are already in the cache.
     """
-    everywhere.gradients(subject(name), first)
+    law(subject(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if len(every_choice(name)) > 1])
 def test_gradient_of_every_choice(name):
-    """Every parameter and every option at each value it may have, one layer behind a cache."""
+    """Every option at each value it may have, one layer behind a cache: of what the encoding reaches."""
     everywhere.gradients_of_choices(subject(name))
 
 
@@ -213,7 +213,7 @@ def test_a_spoilt_backward_of_an_encoding_is_found(where):
     thousand fails them.
     """
     op, right, name = OPS[where], OPS[where].backward, where.split(".")[-2]
-    tests = [partial(test_gradient_of_every_parameter, first=0)]
+    tests = [partial(test_gradient_of_every_parameter, law=everywhere.gradients)]
     if name in filling("embed", "rotate", "bias", "score"):
         tests += [test_gradient_of_every_table_and_part_of_a_score]
     tests += [test_gradient_of_every_choice] if len(every_choice(name)) > 1 else []

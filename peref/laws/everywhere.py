@@ -4,6 +4,7 @@ Not here: laws that an encoding claims or not (claimed), the scalar loop (loops)
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -39,19 +40,19 @@ PIECES = [(1,), (8,), (3, 4), tuple(range(1, 9))]  # where 9 tokens are cut
 # ---------------------------------------------------------------- gradients
 
 
-def gradients(s: Subject, first: int = 0) -> None:
+def gradients(s: Subject) -> None:
     """The gradient of every parameter agrees with central differences to 1e-7."""
-    of_parameters(s, s.model(), first)
+    of_parameters(s, s.model(), 0)
 
 
 def gradients_later(s: Subject) -> None:
-    """They also agree where the first tokens are already in a cache."""
-    gradients(s, 3)
+    """They also agree where the first tokens are already in a cache, of what an encoding reaches."""
+    of_parameters(s, s.model(), 3, reached)
 
 
 def gradients_of_choices(s: Subject) -> None:
-    """They also agree with every option at each value that it may have."""
-    s.each(lambda s, given: of_parameters(s, s.model(given, layers=1), 3), skip=1)
+    """They also agree with every option at each value that it may have, behind a cache."""
+    s.each(lambda s, given: of_parameters(s, s.model(given, layers=1), 3, reached), skip=1)
 
 
 def gradients_of_claims(s: Subject) -> None:
@@ -73,11 +74,16 @@ def gradients_of_claims(s: Subject) -> None:
     s.each(of_the_future, skip=1)
 
 
-def of_parameters(s: Subject, m: Small, first: int) -> None:
+def reached(name: str) -> bool:
+    """Whether the gradient of this parameter comes through an encoding's own backward."""
+    return "pe." in name or name == "embed.weight" or name.split(".")[1] in ("q", "k", "v")
+
+
+def of_parameters(s: Subject, m: Small, first: int, which: Callable[[str], bool] = lambda name: True) -> None:
     x, cfg = tokens(2, 7), m.cfg
     memory = m.decode(x[:, :first])[1] if first else model.cache(cfg, LENGTH)
     try:
-        m.gradients(x[:, first:], memory=memory)
+        m.gradients(x[:, first:], [n for n, name in enumerate(m.p) if which(name)], memory)
     except Differs as error:
         if found := at_fault(s, cfg):
             raise broken(f"{error}; {found}") from error

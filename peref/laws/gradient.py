@@ -5,7 +5,7 @@ Not here: which functions are asked (everywhere, claimed).
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -147,18 +147,17 @@ def gradient(
         else:
             agree(called[k], g, direction(rng, g), at, x, y, dy, tolerance, float(np.linalg.norm(g)))
 
-    for subset in parts_of(wrt):
+    for subset in parts_of(wrt, 1 if names or len(wrt) > OF_AN_OP else 2):
         alone = taped(name, function, arrays, settings, subset, dy)
         for k in subset:
             same(alone[k], got[k], 0, f"{called[k]} when {list(subset)} are watched")
     unchanged(name, arrays, before)
 
 
-def parts_of(wrt: Sequence[int]) -> list[tuple[int, ...]]:
-    """One alone, all but one, and two: each two of an op's few arrays, neighbours of a model's many."""
-    counts = {1, len(wrt) - 1, 2 if len(wrt) <= OF_AN_OP else 1} - {0, len(wrt)}
-    found = [subset for count in sorted(counts) for subset in combinations(wrt, count)]
-    return found + (list(pairwise(wrt)) if len(wrt) > OF_AN_OP else [])
+def parts_of(wrt: Sequence[int], most: int) -> list[tuple[int, ...]]:
+    """Each alone, each two where `most` is 2 (of an op's few arrays), and all but one."""
+    counts = {*range(1, most + 1), len(wrt) - 1} - {0, len(wrt)}
+    return [subset for count in sorted(counts) for subset in combinations(wrt, count)]
 
 
 def taped(
@@ -229,6 +228,6 @@ def derivative(slope: Callable[[float], float], size: float) -> tuple[float, flo
             if apart < doubt:
                 best, doubt, step = row[-1], apart, h
         above = row if np.isfinite(row[0]) else []  # outside the function's domain: again from a smaller step
-        if len(row) > 2 and doubt <= 1e-12 * abs(best):
+        if len(row) > 2 and doubt <= 1e-10 * max(size, abs(best)):
             break
     return best, doubt, step
