@@ -102,18 +102,19 @@ def test_near_misses_are_of_mutants_that_are_not_held_out(book):
 
 @pytest.mark.parametrize(("held_out", "least"), [(False, 0.95), (True, 0.7)])
 def test_the_right_trap_is_named(book, held_out, least):
-    """Of every third mutant, in one of its encodings; of all of them 241 of 251 and 95 of 115 held out.
+    """Of every ninth mutant, in one of its encodings; of all of them 241 of 251 and 95 of 115 held out
+    (python tests/mutants/table.py).
 
     The table, with every encoding of every mutant, has higher shares, for there a bug that many encodings can
     have counts many times.
     """
     cases, right = named.by_encoding(), []
-    for n, mutant in [*enumerate(mutants())][::3]:
+    for n, mutant in [*enumerate(mutants())][::9]:
         if mutant.held_out == held_out and (
             flags := named.flags_of(mutant, mutant.of[n % len(mutant.of)], cases, book)
         ):
             right.append(flags[0] == mutant.flag)
-    assert len(right) > 30
+    assert len(right) > 10
     assert sum(right) >= least * len(right)
 
 
