@@ -18,9 +18,9 @@ from peref.golden.spec.models import rebuilt
 from peref.hooks import distance_table, mixed, rotation, softmax_scale, with_position
 from peref.model import PLAIN
 
-ROTATE = [name for name in names() if get(name).hook == "rotate"][:3]
-BIAS = [name for name in names() if get(name).hook == "bias" and "any_length" in claims_of(get(name))][:3]
-MIX = [name for name in names() if get(name).hook == "mix"][:3]
+ROTATE = [name for name in names() if get(name).hook == "rotate"][:2]
+BIAS = [name for name in names() if get(name).hook == "bias" and "any_length" in claims_of(get(name))][:2]
+MIX = [name for name in names() if get(name).hook == "mix"][:2]
 
 
 class Decoder:
@@ -397,7 +397,7 @@ def with_tails(book):
     ],
 )
 def test_a_layer_that_loses_one_of_its_states(book, tamper, flag):
-    for encoding in with_tails(book)[:3]:
+    for encoding in with_tails(book)[:2]:
         found = named(answers(book, encoding, lambda case, a: layer(case, a, tamper)))
         assert found[0][0] == flag, (encoding, found)
 
@@ -417,12 +417,12 @@ def test_an_embedding_that_counts_calls_from_0(book):
 
 
 def flags_of_traces():
-    """(flag, encoding): of each flag that traces are there to catch, three encodings."""
+    """(flag, encoding): of each flag that traces are there to catch, two encodings."""
     found = {}
     for case in traces():
         for flag in case.flags:
             found.setdefault(flag, {})[case.encoding] = None
-    return [(flag, name) for flag, some in found.items() for name in list(some)[:3]]
+    return [(flag, name) for flag, some in found.items() for name in list(some)[:2]]
 
 
 @pytest.mark.parametrize(("flag", "encoding"), flags_of_traces())
