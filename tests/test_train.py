@@ -286,8 +286,10 @@ def test_float64(tmp_path):
 # going on
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, "float32") for name in names()), *((name, "float64") for name in ONE_OF_EACH_HOOK)],
+)
 def test_a_stopped_run_goes_on_to_the_same_bits(name, dtype, tmp_path):
     """Stopped after steps 1, 3 and 4 and resumed each time, a run leaves the checkpoint and metrics of one
     that was let go.
