@@ -6,6 +6,7 @@ files of tests (test_*.py), which take encodings as examples, nor of what is gen
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,18 +50,20 @@ def texts(path):
     return found
 
 
-FILES = {
-    path.relative_to(ROOT).as_posix(): texts(path)
-    for folder, kind in (("peref", "*.py"), ("tests", "*.py"), ("golden/runners", "*.*"))
-    for path in (ROOT / folder).rglob(kind)
-    if not path.name.startswith("test_") and path.suffix in (".py", ".c", ".mjs", ".rs")
-}
+@cache
+def words_of_files():
+    return {
+        path.relative_to(ROOT).as_posix(): texts(path)
+        for folder, kind in (("peref", "*.py"), ("tests", "*.py"), ("golden/runners", "*.*"))
+        for path in (ROOT / folder).rglob(kind)
+        if not path.name.startswith("test_") and path.suffix in (".py", ".c", ".mjs", ".rs")
+    }
 
 
 @pytest.mark.parametrize("name", sorted(set(names()) - ORDINARY))
 def test_no_other_file_names_it(name):
     """But for the list above, which is printed where one does."""
-    others = [path for path, words in FILES.items() if name in words and Path(path).stem != name]
+    others = [path for path, words in words_of_files().items() if name in words and Path(path).stem != name]
     wrong = [path for path in others if not path.startswith(tuple(MAY))]
     listed = "\n".join(f"{path}: {why}" for path, why in MAY.items())
     assert wrong == [], (
@@ -70,7 +73,7 @@ def test_no_other_file_names_it(name):
 
 def test_the_list_is_short_and_needed():
     for place in MAY:
-        words = set().union(*(words for path, words in FILES.items() if path.startswith(place)))
+        words = set().union(*(words for path, words in words_of_files().items() if path.startswith(place)))
         assert words & (set(names()) - ORDINARY), f"{place} names no encoding any more; take it off the list"
 
 
