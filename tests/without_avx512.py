@@ -24,13 +24,27 @@ AVX512, AVX = "avx512|avx10", "avx|fma"  # how LLVM's names of features begin
 NUMPYS = ("AVX512", "AVX10", "X86_V4")  # and NumPy's; the last since 2.4
 NARROW = ("Haswell", "Zen")  # the cores of OpenBLAS without AVX-512 that a processor with it may be given
 
-# test_NAME.py of text, processes and pictures, and the longest of all, bugs that are diagnosed in float64 and
-# float32, far from a rounding. The CUDA kernels are compiled by g++, for every processor.
+# test_NAME.py of text, files, processes and pictures, and of bugs that are planted and found: these are far from
+# a rounding. The CUDA kernels are compiled by g++, for every processor.
 NOT_COMPUTING = (
-    *("benchmarks", "bugs", "check", "ci", "cli", "completion", "config", "contributing", "demands"),
-    *("fake_cupy", "fake_device", "faults", "function", "hostile", "huggingface", "layers", "matrix"),
-    *("mutants", "names", "pictures", "plugin", "readme", "refusals", "runners", "runners_apart", "style"),
-    *("runs", "schema", "spec", "speed", "store", "surroundings", "unexplained", "xp"),
+    *("api", "benchmarks", "bugs", "check", "ci", "cli", "cli_tasks", "completion", "config", "contributing"),
+    *("data", "declared", "demands", "diagnosis", "effects", "exercises", "fake_cupy", "fake_device"),
+    *("families", "faults", "formulas", "function", "holes", "hooks", "hostile", "huggingface", "kept"),
+    *(
+        "layers",
+        "lazy",
+        "listed_runs",
+        "making",
+        "matrix",
+        "mutants",
+        "names",
+        "own",
+        "own_files",
+        "own_laws",
+    ),
+    *("parts", "pictures", "planted", "plugin", "readme", "recipes", "refusals", "run_report", "runners"),
+    *("runners_apart", "runs", "schema", "side_by_side", "spec", "speed", "store", "style", "surroundings"),
+    *("traces_named", "unexplained", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
 NARROWER = "tests/test_numba.py::test_the_narrowest_vectors"  # narrower itself
