@@ -50,6 +50,10 @@ class Foreign(Damaged):
     """A checkpoint of another run: nothing is wrong with it, but it is in the wrong place."""
 
 
+class InUse(PerefError):
+    """Somebody else writes in the folder."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run folder; get it from `create`, `open_run` or `newest`. Every method raises PerefError when
@@ -150,7 +154,7 @@ class Run:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one writer, and sweep up what a dead one left. Raises PerefError at once, naming the owner,
+        """Be the one writer, and sweep up what a dead one left. Raises InUse at once, naming the owner,
         while there is another, and Damaged for a folder that leads out of itself.
 
         The kernel frees it however the process ends; but a process forked inside, without exec, keeps it for
@@ -254,12 +258,15 @@ def create(
     record: Mapping[str, Any],
     sources: Mapping[str, bytes] | None = None,
     first: Mapping[str, np.ndarray] | None = None,
+    key: str = "",
 ) -> Run:
     """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what
     run.json will say.
 
     sources     of encodings that are not built in, by name; `record` says where they were
     first       what the checkpoint of step 0 holds; None: there is none
+    key         what ends the name in place of time and config: of all who make a run of that name at once,
+                one does, and the others are given that
 
     record["steps"] is the last step, an int. Raises Misuse when the record is not as records.RECORD says or a
     part is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is
@@ -268,7 +275,7 @@ def create(
     if (said := records.strange(json.loads(store.canonical(record)))) or "sha256" in record:
         raise Misuse(f"no record of a run: {said or 'it has sha256, which is left to peref'}")
     digest = hashlib.sha256(store.canonical(record["config"]).encode()).hexdigest()[:4]
-    name = "-".join([_stamp(time.time()), *name_parts, digest])
+    name = "-".join([*name_parts, key] if key else [_stamp(time.time()), *name_parts, digest])
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
         raise Misuse(f"cannot name a run folder {name!r}: use letters, digits and _ . + - only, 200 at most")
     text, root = records.sealed(record), Path(root)
@@ -289,7 +296,7 @@ def create(
                 store.write_text(made.folder / "run.json", text)
                 if first is not None:
                     made.save(0, first, {}, keep=1)
-                folder = _renamed(made.folder, root / name)
+                folder = _renamed(made.folder, root / name, only=bool(key))
         except BaseException:
             shutil.rmtree(made.folder, ignore_errors=True)
             raise
@@ -322,7 +329,7 @@ def newest(
     """
     folders = [Path(root, name) for name in store.names_in(Path(root)) if not name.startswith(".tmp-")]
     found = [Run(folder) for folder in folders if store.is_file(folder / "run.json")]
-    for run in sorted(found, key=_created, reverse=True):
+    for run in sorted(found, key=lambda run: created(run.folder), reverse=True):
         fits = (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished)
         if fits and (task is None or run.task == task):
             return open_run(run.folder)
@@ -335,11 +342,11 @@ def _stamp(seconds: float) -> str:
     return time.strftime("%Y-%m-%d-%H%M%S", time.gmtime(seconds))
 
 
-def _created(run: Run) -> tuple[str, int, int, str]:
+def created(folder: Path) -> tuple[str, int, int, str]:
     """Sorts by time of creation: the second in the name, unless it was renamed, then run.json's time, then
     the -2, -3 of a collision.
     """
-    name, written = run.folder.name, (run.folder / "run.json").stat().st_mtime_ns
+    name, written = folder.name, (folder / "run.json").stat().st_mtime_ns
     stamp = name[:17] if re.match(r"\d{4}-\d\d-\d\d-\d{6}-", name) else _stamp(written / 1e9)
     return stamp, written, len(name), name
 
@@ -359,14 +366,16 @@ def _claim(fd: int, folder: Path) -> None:
     except BlockingIOError:
         said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
         owner = said or "a process that is just starting"
-        raise PerefError(f"{folder}: in use by {owner}; wait for it, stop it or start another run") from None
+        raise InUse(f"{folder}: in use by {owner}; wait for it, stop it or start another run") from None
     mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
     os.pwrite(fd, mine, 0)
     os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
 
 
-def _renamed(folder: Path, wanted: Path) -> Path:
-    """`folder` under the name `wanted`, or the first of wanted-2, wanted-3, ... that nobody has."""
+def _renamed(folder: Path, wanted: Path, only: bool) -> Path:
+    """`folder` under the name `wanted`, or the first of wanted-2, wanted-3, ... that nobody has. With `only`
+    what already has the name stays, and `folder` is gone.
+    """
     for path in store.numbered(wanted, "-"):
         try:
             if not os.path.lexists(path):
@@ -375,4 +384,7 @@ def _renamed(folder: Path, wanted: Path) -> Path:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # somebody was faster
                 raise
+        if only:
+            shutil.rmtree(folder)
+            break
     return path

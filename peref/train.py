@@ -119,9 +119,10 @@ def create_run(
     be: Backend,
     argv: list[str],
     start: Start | None = None,
+    key: str = "",
 ) -> runs.Run:
     """A new run folder, once everything that can be refused has been. `data` is the name or path that
-    `corpus` came from, `start` the weights to begin with instead of new ones.
+    `corpus` came from, `start` the weights to begin with instead of new ones, `key` as in runs.create.
     """
     check_recipe(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
@@ -154,7 +155,8 @@ def create_run(
         record["encodings"] = {name: found.about for name, found in own.items()}
     length = f"{corpus.name}{corpus.longest}" if isinstance(corpus, Exercise) else f"L{cfg.L}"
     named = ["-".join(name for name, _ in cfg.pe), length, f"s{recipe.seed}"]
-    return runs.create(root, named, record, {name: found.source for name, found in own.items()}, first)
+    sources = {name: found.source for name, found in own.items()}
+    return runs.create(root, named, record, sources, first, key)
 
 
 def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any) -> Any:

@@ -142,6 +142,17 @@ def test_stopped_and_called_again_it_ends_with_the_same_numbers(compare):
     assert len(list(Path("runs").iterdir())) == 2
 
 
+def test_a_run_that_was_trained_by_hand_is_found(compare, capsys):
+    """By what it is; what compare makes itself has no time in its name."""
+    words = [*SMALL[: SMALL.index("--to")], *SMALL[SMALL.index("--width") :], "--pe", "rope", "--warmup", 0]
+    assert run_cli(["train", *map(str, words)], Signals()) == 0
+    (by_hand,) = map(str, Path("runs").iterdir())
+    rope, alibi = compare("--pe", "rope,alibi")["entries"]
+    assert rope["run"] == by_hand
+    again = compare("--pe", "alibi", "--runs", "others")["entries"][0]
+    assert Path(again["run"]).name == Path(alibi["run"]).name
+
+
 def test_another_recipe_text_or_code_is_measured_anew(compare, monkeypatch):
     first = compare("--pe", "rope")
     assert compare("--pe", "rope", "--rate", 0.001)["entries"][0]["run"] != first["entries"][0]["run"]

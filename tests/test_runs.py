@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,16 @@ def test_a_collision_gets_the_next_number(tmp_path, monkeypatch):
     at(monkeypatch, 0)
     made = [runs.create(tmp_path, ["a"], RECORD).folder.name for _ in range(3)]
     assert made == [made[0], made[0] + "-2", made[0] + "-3"]
+
+
+def test_of_all_who_make_a_run_of_a_key_one_does(tmp_path):
+    """And all are given it; nothing else is left."""
+    with ThreadPoolExecutor(8) as pool:
+        make = lambda n: runs.create(tmp_path, ["alibi"], RECORD, first=ARRAYS, key="ab")
+        made = list(pool.map(make, range(16)))
+    assert set(made) == {runs.Run(tmp_path / "alibi-ab")}
+    assert names(tmp_path) == ["alibi-ab"]
+    assert made[0].checkpoints == [0]
 
 
 def test_create_is_durable_before_it_returns(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ asked and how far it is (cli/compare.py).
 """
 
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +41,15 @@ TRAINED_WITH = "rope"  # whose weights the scalings read
 
 
 @dataclass(frozen=True)
-class Plan:
+class OnText:
+    """The text or task that models are trained on, and the name or path that it came from."""
+
+    corpus: data.Corpus | Exercise
+    spec: str
+
+
+@dataclass(frozen=True)
+class Plan(OnText):
     """What is compared, on what: every model has the shape that `fields` of Config say and this recipe, but
     for its encoding and seed.
 
@@ -55,8 +64,6 @@ class Plan:
     seeds: int
     scalings: tuple[str, ...]
     tuned: int
-    corpus: data.Corpus | Exercise
-    spec: str
     count: int  # bytes of the text that is held out, or samples of a task at each length
 
     @property
@@ -150,35 +157,53 @@ def entries(plan: Plan) -> Iterator[Contender]:
                 yield Contender(f"{name}, {counted(plan.tuned, 'step')} more", cfg, short, parent=parent)
 
 
-def found(entry: Contender, root: Path, plan: Plan, be: Backend) -> Run | None:
-    """The run of an entry, by what it is: model, recipe, text, backend and the weights that it began with."""
-    wanted = {"config": entry.cfg.to_json(), "recipe": asdict(entry.recipe)}
-    parent = None
-    if entry.parent:
-        began = found(entry.parent, root, plan, be)
-        if began is None or not began.finished:
-            return None
-        parent = began.digest(began.checkpoints[-1])
-    for path in sorted(root.glob("*/run.json")):
+def mark(config: Any, recipe: Any, text: str, backend: str, parent: str | None) -> str:
+    """A digest of all that a run is: model, recipe, digest of its text, backend, and that of the weights that
+    it began with.
+    """
+    return hashlib.sha256(store.canonical([config, recipe, text, backend, parent]).encode()).hexdigest()[:12]
+
+
+def shelf(root: Path) -> dict[str, Run]:
+    """The runs of a folder by their marks; of those with one mark the one that was made under it."""
+    known: dict[str, Run] = {}
+    for path in sorted(root.glob("[!.]*/run.json")):
         run = open_run(path.parent)
         record = run.record
-        same = all(record[key] == value for key, value in wanted.items())
-        same &= record["data"]["sha256"] == plan.corpus.sha256
-        same &= record["environment"]["backend"] == be.name
-        if same and record.get("parent", {}).get("sha256") == parent:
-            return run
-    return None
+        about = record["data"]["sha256"], record["environment"]["backend"]
+        one = mark(record["config"], record["recipe"], *about, record.get("parent", {}).get("sha256"))
+        if one not in known or path.parent.name.endswith(one):
+            known[one] = run
+    return known
 
 
-def made(entry: Contender, root: Path, plan: Plan, be: Backend) -> Run:
-    """The run of an entry, begun where there is none. Its parent is finished."""
-    if run := found(entry, root, plan, be):
+def marked(entry: Contender, known: dict[str, Run], plan: OnText, backend: str) -> str:
+    """The mark of the run of an entry; "" until its parent is finished."""
+    parent = None
+    if entry.parent:
+        began = known.get(marked(entry.parent, known, plan, backend))
+        if began is None or not began.finished:
+            return ""
+        parent = began.digest(began.checkpoints[-1])
+    return mark(entry.cfg.to_json(), asdict(entry.recipe), plan.corpus.sha256, backend, parent)
+
+
+def found(entry: Contender, root: Path, plan: OnText, be: Backend) -> Run | None:
+    """The run of an entry, by what it is."""
+    return (known := shelf(root)).get(marked(entry, known, plan, be.name))
+
+
+def made(entry: Contender, root: Path, plan: OnText, be: Backend) -> Run:
+    """The run of an entry, begun where there is none, whoever else does so now. Its parent is finished."""
+    known = shelf(root)
+    if run := known.get(one := marked(entry, known, plan, be.name)):
         return run
     weights = None
-    if entry.parent and (began := found(entry.parent, root, plan, be)):
+    if entry.parent:
+        began = known[marked(entry.parent, known, plan, be.name)]
         _, params, step = weights_of(began)
         weights = start(began, params, step, entry.cfg, entry.recipe, anew=False)
-    return create_run(root, entry.cfg, entry.recipe, plan.corpus, plan.spec, be, [], weights)
+    return create_run(root, entry.cfg, entry.recipe, plan.corpus, plan.spec, be, [], weights, one)
 
 
 def file_of(run: Run, plan: Plan, entry: Contender) -> Path:
