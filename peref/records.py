@@ -164,6 +164,13 @@ class Lines:
         store.write_bytes(path, b"".join(kept))
         return len(kept), copy
 
+    def last(self) -> dict[str, Any] | None:
+        """The last record, without what was torn by a crash; None where there is none that can be read."""
+        for line in store.read_own(self.path).split(b"\n")[-2:-1]:
+            with contextlib.suppress(*store.UNREADABLE):
+                return line_in(line)
+        return None
+
     def read(self) -> list[dict[str, Any]]:
         """The records, without a last line that was torn by a crash. Raises Damaged for any other unreadable
         line.

@@ -171,6 +171,16 @@ class Run:
             store.sweep(self.folder / "ckpt", self.folder)
             yield
 
+    @property
+    def owner(self) -> str:
+        """Who writes in it now, in words; "" for nobody."""
+        with store.opened(self.folder / "lock") as fd, explained(self.folder / "lock", "look at"):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _said_in(fd)
+        return ""
+
     def save(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], keep: int = 2
     ) -> Path:
@@ -364,12 +374,17 @@ def _claim(fd: int, folder: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
-        owner = said or "a process that is just starting"
-        raise InUse(f"{folder}: in use by {owner}; wait for it, stop it or start another run") from None
+        what = f"{folder}: in use by {_said_in(fd)}"
+        raise InUse(f"{what}; wait for it, stop it or start another run") from None
     mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
     os.pwrite(fd, mine, 0)
     os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
+
+
+def _said_in(fd: int) -> str:
+    """What the owner has written into the lock."""
+    said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
+    return said or "a process that is just starting"
 
 
 def _renamed(folder: Path, wanted: Path, only: bool) -> Path:

@@ -559,6 +559,7 @@ def test_help_names_every_command_and_default(cli):
         "train",
         "eval",
         "compare",
+        "sweep",
         "report",
         "generate",
         "runs",

@@ -65,6 +65,7 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "click": ["cli"],
     "tqdm": ["cli"],
     "matplotlib": ["lab.pictures"],
+    "distributed": ["lab.sweep"],
     "numba": ["backends"],
     "llvmlite": ["backends"],
     "cupy": ["backends"],
@@ -83,6 +84,7 @@ IN_TESTS = {
     "ml_dtypes",
     "mpmath",
     "jsonschema",
+    "distributed",
 }
 OF_TESTS = {"loops", "recipes", "mutants", "making"}  # what tests are made of, which the package does without
 # what numba compiled, which it pickles: under a digest, and from a folder that nobody else may write

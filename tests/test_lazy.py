@@ -16,7 +16,7 @@ from peref.cli.app import COMMANDS
 from peref.golden.spec.book import Book
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILERS = {"numba", "llvmlite", "cupy"}
+COMPILERS = {"numba", "llvmlite", "cupy", "distributed"}  # and what a cluster alone needs
 LINES = {
     "nothing": [],
     "version": ["--version"],
@@ -35,6 +35,7 @@ LINES = {
     "golden vectors": ["golden", "vectors", "--pe", "rope", "--shape", "1,2,1,3,4", "-o", "other"],
     "data": ["data"],
     "laws": ["laws", "none"],
+    "tasks of a sweep": ["sweep", "grid.toml", "--dry-run"],
 }
 WATCHED = """
 import json, sys
@@ -76,6 +77,7 @@ def folder(tmp_path_factory):
     save_file(tensors, here / "mine.safetensors")
     done(here, "check", "mine.safetensors", "--golden", "made", "--report", "json:report.json")
     shutil.copy(ROOT / "tests" / "configs" / "llama-3.1-8b.json", here / "config.json")
+    (here / "grid.toml").write_text('pe = ["rope", "alibi"]\n')
     return here
 
 

@@ -304,6 +304,16 @@ SMALL = [
 
 
 OF_TASK = ["--len", "48", "--to", "96", "--samples", "10"]
+GRID = """
+data = "text.py"
+bytes = 1024
+to = 16
+len = 8
+steps = 2
+width = 16
+heads = 2
+seed = [0, 1]
+"""
 
 
 def named(args, here):
@@ -329,6 +339,7 @@ def told(here):
     public = {"config": "llama-3.1-8b", "one": "llama-3.2-1b", "another": "qwen2.5-7b-1m"}
     for name, public_name in public.items():
         shutil.copy(ROOT / "tests" / "configs" / f"{public_name}.json", here / f"{name}.json")
+    (here / "grid.toml").write_text(GRID)
     found = {}
     for args in TOLD:
         line = named(args, here)

@@ -42,10 +42,18 @@ TRAINED_WITH = "rope"  # whose weights the scalings read
 
 @dataclass(frozen=True)
 class OnText:
-    """The text or task that models are trained on, and the name or path that it came from."""
+    """The text or task that models are trained on, the name or path that it came from, and how many bytes of
+    the text that is held out, or samples of the task, they are evaluated on.
+    """
 
     corpus: data.Corpus | Exercise
     spec: str
+    count: int
+
+    @property
+    def text(self) -> np.ndarray:
+        assert isinstance(self.corpus, data.Corpus)
+        return self.corpus.valid[: self.count + 1]
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,6 @@ class Plan(OnText):
     seeds: int
     scalings: tuple[str, ...]
     tuned: int
-    count: int  # bytes of the text that is held out, or samples of a task at each length
 
     @property
     def L(self) -> int:
@@ -77,11 +84,6 @@ class Plan(OnText):
     @property
     def grid(self) -> list[int]:
         return lengths_of(self.task, self.longest) if self.task else lengths(self.L, self.longest)
-
-    @property
-    def text(self) -> np.ndarray:
-        assert isinstance(self.corpus, data.Corpus)
-        return self.corpus.valid[: self.count + 1]
 
     def tokens(self, n: int) -> int:
         """What a model reads at length n."""
