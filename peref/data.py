@@ -86,6 +86,11 @@ def known() -> list[str]:
     return [*catalogue(), STDLIB]
 
 
+def lasting(spec: str, here: Path = Path()) -> str:
+    """A spec that was said in the folder `here`, as it is understood in any."""
+    return spec if spec in known() else str((here / spec).resolve())
+
+
 def corpus(spec: str = DEFAULT) -> Corpus:
     """The corpus that `--data spec` means: a name of the catalogue, "stdlib", or a path (see the top of this
     file).

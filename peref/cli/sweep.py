@@ -218,8 +218,7 @@ def sweep_of(sheet: Sheet, asking: bool = True) -> Sweep:
     try:
         whole = {key: fitting(key, document[key], kind) for key, kind in OF_ALL.items() if key in document}
         entries, parents, said = zip(*entries_of(document, Path(file).parent), strict=True)
-        spec = whole.get("data", data.DEFAULT)
-        spec = spec if spec in data.known() else str(Path(file).parent / spec)
+        spec = data.lasting(whole.get("data", data.DEFAULT), Path(file).parent)
         backend = backends.resolved(whole.get("backend", "auto"), entries[0].recipe.dtype)
         longest = whole.get("to", 4 * max(one.cfg.L for one in entries))
         on = data.corpus(spec), spec, whole.get("bytes", BYTES)

@@ -232,7 +232,8 @@ def begin(given: SimpleNamespace, say: Say) -> Work:
         return begin_task(given, said, say)
     cfg = shaped(FIRST_SHAPE if given.shape is None else given.shape, **said)
     spec = data.DEFAULT if given.data is None else given.data
-    return begin_text(given, cfg, Recipe(**picked("recipe", vars(given))), data.corpus(spec), spec, say)
+    recipe = Recipe(**picked("recipe", vars(given)))
+    return begin_on(given, cfg, recipe, data.corpus(spec), data.lasting(spec), say)
 
 
 def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work:
@@ -250,24 +251,23 @@ def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work
     recipe = Recipe(**{"dtype": parent.dtype.name} | picked("recipe", vars(given)))
     weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
     spec = parent.run.record["data"]["spec"] if given.data is None else given.data
-    return begin_text(given, cfg, recipe, run_text(parent.run, given.data), spec, say, weights)
+    corpus = run_text(parent.run, given.data)
+    return begin_on(given, cfg, recipe, corpus, data.lasting(spec), say, weights)
 
 
-def begin_text(
+def begin_on(
     given: SimpleNamespace,
-    cfg: Config,
+    cfg: Config | Pair,
     recipe: Recipe,
-    corpus: data.Corpus,
+    corpus: data.Corpus | Exercise,
     spec: str,
     say: Say,
     weights: Start | None = None,
 ) -> Work:
-    """A new run on a text, which is at `spec`."""
+    """A new run on a text, which is at `spec`, or on a task."""
     loop.check_recipe(cfg, recipe, corpus, given.backend)
     be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
-    marks = data.yardsticks(corpus.train, corpus.valid)
-    if spec not in data.known():
-        spec = str(Path(spec).resolve())
+    marks = yardsticks_of(corpus)
     runs = RUNS if given.runs is None else given.runs
     run = loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:], weights)
     return Work(run, corpus, marks, be)
@@ -290,18 +290,14 @@ def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
         model: Config | Pair = shaped(shape, **exercise.task.model | said | {"L": exercise.tokens})
     else:
         model = pair_of(given, exercise, shape, said)
-    loop.check_recipe(model, recipe, exercise, given.backend)
-    be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
-    runs = RUNS if given.runs is None else given.runs
-    run = loop.create_run(runs, model, recipe, exercise, spec, be, sys.argv[1:])
-    return Work(run, exercise, {}, be)
+    return begin_on(given, model, recipe, exercise, spec, say)
 
 
 def text_of_task(given: SimpleNamespace) -> tuple[data.Corpus | None, str]:
     """The text that a task hides something in, if any, and what a run calls it."""
     if given.task in TASKS and TASKS[given.task].text:
         spec = data.DEFAULT if given.data is None else given.data
-        return data.corpus(spec), spec if spec in data.known() else str(Path(spec).resolve())
+        return data.corpus(spec), data.lasting(spec)
     if given.data is not None:
         raise Misuse(f"the task {given.task} has no text; leave out --data")
     return None, given.task
