@@ -51,6 +51,7 @@ def exact_match(
     half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
     row: dict[str, Any] = {"length": exercise.longest, "samples": count, "exact": share}
     row |= {"low": max(middle - half, 0.0), "high": min(middle + half, 1.0), "tokens_right": tokens / asked}
+    row["right"] = "".join(str(int(hit)) for hit in hits)
     if exercise.task.deep:
         parts = [hits[n :: len(DEPTHS)] for n in range(len(DEPTHS))]
         row["by_depth"] = [sum(one) / len(one) if one else None for one in parts]

@@ -25,6 +25,7 @@ from peref.runs import open_run
 from peref.tasks import Exercise
 
 SMALL = ["--len", 8, "--to", 32, "--bytes", 512, "--width", 16, "--heads", 2, "--layers", 1, "--steps", 3]
+BESIDE = ["effective", "against the best", "memory"]
 SMALL += ["--batch", 2, "--backend", "numpy", "--data", "text.txt"]
 
 
@@ -208,11 +209,12 @@ def test_a_task_has_its_own_table(compare):
     exercise = Exercise("passkey", 96, True, data.corpus("text.txt"))
     assert entry["rows"][1] == exact_match(cfg, params, exercise, 10, be=backends.get("numpy"))
     told = task_report.told_of_task(found)
-    assert (len(told.panels), told.head) == (4, ["encoding", "48", "96", "effective", "memory"])
+    assert (len(told.panels), told.head) == (4, ["encoding", "48", "96", *BESIDE])
     assert told.rows[0][:4] == ["rope", "0.000", "0.000", "not learned"]
     assert "Not learned by rope, none, pi, as it is." in told.sentences
     assert "1 layers" not in " ".join(told.sentences)
     again = compare("--again", "comparison/comparison.json", "-o", "second")
+    assert any("Against the best" in said for said in told.sentences)
     assert again["entries"] == found["entries"]
     assert len(Path("second/comparison.csv").read_text().splitlines()) == 1 + 3 * 2 * 2
 
@@ -233,6 +235,22 @@ def test_what_a_task_has_no_use_for(folder, capsys, words, said):
     assert run_cli(["compare", *map(str, [*shape, *words])], Signals()) == 2
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_answers_are_compared_sample_by_sample():
+    """The one with most over all lengths is the best; right at the same samples is no difference."""
+    rights = {"a": ("1100", "1000"), "b": ("1100", "0000"), "c": ("0011", "0001")}
+    rows = {
+        label: [{"right": 99 * r, "exact": r.count("1") / 4} for r in both] for label, both in rights.items()
+    }
+    found = {"entries": [{"label": label, "rows": of} for label, of in rows.items()]}
+    assert task_report.most_right(found) == "a"
+    less = {label: task_report.against_most(found, label) for label in rows}
+    same_numbers([less["b"].mean, less["c"].mean], [-1 / 8, 0.0], 1e-12)
+    assert (less["b"].decides, less["c"].decides) == (True, False)
+    # independent differences of standard deviation s: 1.96 s / sqrt(396) each way
+    same_numbers((less["b"].high - less["b"].low) / 2, 1.96 * 0.2165 / 396**0.5, 0.05)
+    same_numbers((less["c"].high - less["c"].low) / 2, 1.96 * 0.7906 / 396**0.5, 0.05)
 
 
 def document(nats, cut=None, L=2, longest=4):

@@ -9,7 +9,8 @@ import numpy as np
 
 from peref.errors import counted
 from peref.exact_match import SURE, in_words
-from peref.lab.comparison_report import Document, Told, csv_of, kept_by, labels_of
+from peref.lab.comparison_report import Document, Told, csv_of, interval, kept_by, labels_of
+from peref.lab.paired import Estimate, estimate
 from peref.lab.panels import Curve, Image, Panel
 from peref.tasks import DEPTHS
 
@@ -26,6 +27,24 @@ def exact_of(found: Document, label: str) -> np.ndarray:
     return np.array([[row["exact"] for row in rows] for rows in rows_of(found, label)])
 
 
+def right_of(found: Document, label: str) -> np.ndarray:
+    """The share of lengths at which each sample is right, means of the seeds, [samples]."""
+    rows = [row["right"] for rows in rows_of(found, label) for row in rows]
+    return np.array([[*map(int, right)] for right in rows]).mean(0)
+
+
+def most_right(found: Document) -> str:
+    """The label with most right answers over all lengths."""
+    return max(labels_of(found), key=lambda label: exact_of(found, label).mean())
+
+
+def against_most(found: Document, label: str) -> Estimate:
+    """The share of right answers, over all lengths, that `label` has more than the one with most: of the same
+    samples, which are independent of one another.
+    """
+    return estimate(right_of(found, label) - right_of(found, most_right(found)), 1)
+
+
 def effective_of(found: Document, label: str) -> str:
     """The effective length of each seed."""
     each = [entry["effective"] for entry in found["entries"] if entry["label"] == label]
@@ -34,13 +53,14 @@ def effective_of(found: Document, label: str) -> str:
 
 def task_table(found: Document) -> list[list[str]]:
     """A line for each encoding: shares by length, with their interval where there is one seed."""
-    lines = []
+    lines, best = [], most_right(found)
     for label in labels_of(found):
         one, *others = rows_of(found, label)
         exact = exact_of(found, label).mean(0)
         around = [f" ({row['low']:.2f} to {row['high']:.2f})" for row in one]
         cells = [f"{a:.3f}" + ("" if others else b) for a, b in zip(exact, around, strict=True)]
-        lines.append([label, *cells, effective_of(found, label), kept_by(found, label)])
+        less = "" if label == best else interval(against_most(found, label))
+        lines.append([label, *cells, effective_of(found, label), less, kept_by(found, label)])
     return lines
 
 
@@ -48,6 +68,9 @@ def task_sentences(found: Document) -> list[str]:
     """What is asked of whom, and what the words of the table mean."""
     entry, count = found["entries"][0], len(found["seeds"])
     cfg, recipe = entry["config"], found["recipe"]
+    best = most_right(found)
+    less = {label: against_most(found, label) for label in labels_of(found) if label != best}
+    equal = [label for label, by in less.items() if not by.decides]
     failed = [label for label in labels_of(found) if "not learned" in effective_of(found, label)]
     return [
         f"{found['task']}: {found['words']}; a re-creation for small models. Shares of "
@@ -55,6 +78,9 @@ def task_sentences(found: Document) -> list[str]:
         + (f", means of {count} seeds." if count > 1 else ", with their interval of 95 %."),
         f"The effective length is the longest with {SURE:.0%} exactly right at it and at all shorter ones "
         f"here; not learned: less than that at {found['L']:,}, the length trained for, or below.",
+        "Against the best: the share of right answers over all lengths less that of the encoding with most, "
+        f"{best}, of the same samples; the interval of 95 % says nothing of other seeds"
+        + (f". It does not tell {', '.join(equal)} from {best}." if equal else "."),
         f"Not learned by {', '.join(failed)}." if failed else "All learned it at the length trained for.",
         f"All models have {counted(cfg['layers'], 'layer')} of width {cfg['C']} with "
         f"{counted(cfg['H'], 'head')}, and were trained {counted(recipe['steps'], 'step')} of "
@@ -101,6 +127,6 @@ def task_panels(found: Document) -> list[Panel | Image]:
 
 def told_of_task(found: Document) -> Told:
     """All that is said of a comparison on a task."""
-    head = ["encoding", *(f"{n:,}" for n in found["lengths"]), "effective", "memory"]
+    head = ["encoding", *(f"{n:,}" for n in found["lengths"]), "effective", "against the best", "memory"]
     title = f"Which encoding learns {found['task']}, and at which lengths"
     return Told(title, head, task_table(found), task_sentences(found), task_csv(found), task_panels(found))
