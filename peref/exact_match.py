@@ -14,7 +14,7 @@ from peref.cache import cache
 from peref.config import Config
 from peref.encoder_decoder import encode, predicted
 from peref.evaluate import in_units, lengths
-from peref.generate import finite_logits
+from peref.generate import finite_logits, generate
 from peref.model import PLAIN, decode
 from peref.pair import Pair
 from peref.parameters import half_of
@@ -97,3 +97,13 @@ def answers(
             break
     rows = np.concatenate(found, 1).tolist()
     return [row[: row.index(END)] if END in row else row[:most] for row in rows]
+
+
+def answer_alone(cfg: Config, params: Arrays, prompt: Any, most: int, *, be: Backend = PLAIN) -> list[int]:
+    """What a decoder alone writes behind a prompt, always the likeliest, to the end mark or `most` tokens."""
+    found: list[int] = []
+    for token in generate(cfg, params, prompt, most, temperature=0, be=be):
+        found.append(token)
+        if token == END:
+            break
+    return found

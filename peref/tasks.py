@@ -193,6 +193,14 @@ class Exercise:
         text = self.corpus and self.corpus.valid
         return self.task.sequence(rng, self.longest, text, DEPTHS[index % len(DEPTHS)])
 
+    def question(self, tokens: Any, targets: Any) -> tuple[list[int], list[int]]:
+        """What a decoder alone reads of a sample up to its first question, and the answer to that."""
+        at, before = next(n for n, one in enumerate(targets) if one >= 0), [*map(int, tokens)]
+        wanted: list[int] = []
+        while at < len(targets) and targets[at] >= 0 and (not wanted or before[at] == wanted[-1]):
+            wanted, at = [*wanted, int(targets[at])], at + 1
+        return before[: at - len(wanted) + 1], wanted
+
     def batch(self, sources: Iterable[Any]) -> Batch:
         """These letters with their answers."""
         assert self.task.answer

@@ -1,6 +1,7 @@
 """The command line of tasks and masked tokens: train, resume, evaluate, answer; and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,27 @@ def test_a_decoder_alone_is_trained_evaluated_and_resumed(cli):
     Path("text.txt").write_text("another\n" * 600)
     assert "is not the text that" in cli("eval", "--backend", "numpy")[2]
     Path("moved.txt").rename("text.txt")
-    assert "is a decoder alone, which `eval` asks" in cli("generate", found["run"])[2]
-    assert "--from takes one of text" in cli("train", "--from", found["run"])[2]
+    for held in document(cli, "generate", found["run"])["answers"]:
+        assert held["source"].endswith("The pass key is ")
+        assert held["exact"] == (held["answer"] == re.search(r"key is (\d+)\.", held["source"])[1])
+    one = document(cli, "generate", "--prompt", "the cat sat")["answers"]
+    assert [(len(one), one[0]["exact"])] == [(1, None)]
+    code, _, err = cli("train", "--from", found["run"], "--len", 50, "--steps", 2, "--backend", "numpy")
+    assert code == 0, err
+    record = newest("runs", task="passkey").record
+    assert (record["config"]["L"], record["data"]["longest"], record["parent"]["step"]) == (50, 50, 4)
+    assert (record["recipe"]["batch"], record["recipe"]["steps"]) == (TASKS["passkey"].recipe["batch"], 2)
+
+
+def test_a_decoder_alone_answers_letters_up_to_its_end_mark(cli):
+    """A prompt is a source, as of an encoder and a decoder, whose weights --from does not take."""
+    assert cli("train", "--task", "copy", "--pe", "none", "--len", 3, "--batch", 2, *SMALL)[0] == 0
+    (one,) = document(cli, "generate", "--task", "copy", "--prompt", "abcd")["answers"]
+    assert (one["source"], one["exact"]) == ("abcd", one["answer"] == "abcd")
+    answers = document(cli, "generate", "--task", "copy")["answers"]
+    assert [len(one["source"]) for one in answers] == [3] * 10
+    cli("train", *REVERSE)
+    assert "is of an encoder and a decoder" in cli("train", "--from")[2]
 
 
 def test_sizes_and_steps_of_a_task_are_its_own_unless_said(cli):

@@ -23,7 +23,7 @@ from peref.masking import masked_tokens
 from peref.pair import Pair
 from peref.recipe import Recipe
 from peref.rng import generator
-from peref.tasks import Exercise
+from peref.tasks import BEGIN, Exercise
 from peref.train import create_run, lesson, train
 
 REVERSE, MQAR = Exercise("reverse", 5), Exercise("mqar", 20, alone=True)
@@ -169,6 +169,19 @@ def test_exact_match_by_depth_and_the_effective_length():
     assert effective_length(rows(0.9, 1.0, 1.0), 8) == 0
     assert effective_length(rows(1.0, 1.0), 8) == 8
     assert lengths_of(alone("passkey", 60), 120) == [60, 120]
+
+
+def test_the_first_question_of_a_sample():
+    """What stands before it, and its answer: a number, letters and their end, or one value of many."""
+    tokens, targets = PASSKEY.held_out(1)
+    before, key = PASSKEY.question(tokens, targets)
+    assert bytes(before).endswith(b"The pass key is ")
+    assert bytes(key) == re.search(rb"key is (\d+)\.", bytes(before))[1]
+    before, letters = alone("copy", 4).question(*alone("copy", 4).held_out(0))
+    assert before == [*letters[:-1], BEGIN]
+    for n in range(20):
+        before, value = alone("mqar", 32).question(*alone("mqar", 32).held_out(n))
+        assert value == [before[before.index(before[-1]) + 1]]
 
 
 # ---------------------------------------------------------------- masks

@@ -137,7 +137,7 @@ def plan_of_text(
         recipe=Recipe(**short | said),
         longest=longest,
         corpus=data.corpus(spec),
-        spec=spec if spec in data.known() else str(Path(spec).resolve()),
+        spec=data.lasting(spec),
         count=BYTES if given.count is None else given.count,
         **how,
     )

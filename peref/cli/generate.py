@@ -3,22 +3,25 @@
 import codecs
 import os
 import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import numpy as np
 
+from peref.backends import Backend
 from peref.cli import completion, options, text
 from peref.cli.found import TrainedOnTask, backend_of, find_task, find_trained
-from peref.errors import Misuse
+from peref.config import Config
 from peref.evaluate import differing, under
-from peref.exact_match import answers
+from peref.exact_match import answer_alone, answers
 from peref.generate import check_generation, generate
 from peref.pair import Pair
 from peref.parameters import check
+from peref.tasks import BEGIN, END
 
-SOURCES = 10  # held-out ones that are answered where there is no prompt
+SOURCES = 10  # held-out samples that are answered where there is no prompt
 DEFAULTS: dict[str, Any] = {"prompt": "static int ", "tokens": 200, "temperature": 0.8, "seed": 0}
 
 
@@ -76,25 +79,58 @@ def command(given: SimpleNamespace) -> None:
     text.emit(given.as_json, about | sampling | {"backend": be.name}, [])
 
 
+Answer = tuple[
+    Sequence[int], list[int], list[int] | None
+]  # to what, what was written, what is right if known
+
+
 def answer_sources(found: TrainedOnTask, given: SimpleNamespace) -> None:
-    """Answers to the prompt, or to held-out sources, with whether they are exactly right."""
-    exercise, held, pair = found.exercise, given.prompt is None, found.cfg
-    if not isinstance(pair, Pair) or exercise.task.answer is None:
-        raise Misuse(f"{found.run.folder} is a decoder alone, which `eval` asks; generate answers with pairs")
-    sources = [exercise.held_out(n) for n in range(SOURCES)] if held else [list(os.fsencode(given.prompt))]
-    batch, answer_of = exercise.batch(sources), exercise.task.answer
+    """Answers to the prompt, or to held-out samples, and whether they are exactly right."""
     note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
     be = backend_of(given, found.params["embed.weight"].dtype, note)
-    params = be.place(found.params)
+    prompt = None if given.prompt is None else [*os.fsencode(given.prompt)]
     with np.errstate(all="ignore"):
-        rows = answers(pair, params, batch.source, batch.seg, exercise.longest, be=be)
-    readable = lambda row: bytes(map(int, row)).decode(errors="replace")
+        answered = (of_pair if isinstance(found.cfg, Pair) else of_decoder)(found, prompt, be)
+    readable = lambda row: bytes(int(x) for x in row if x not in (BEGIN, END)).decode(
+        errors="backslashreplace"
+    )
     said: list[dict[str, Any]] = [
-        {"source": readable(source), "answer": readable(row), "exact": row == [*answer_of(source)]}
-        for source, row in zip(sources, rows, strict=True)
+        {"source": readable(source), "answer": readable(row), "exact": None if want is None else row == want}
+        for source, row, want in answered
     ]
-    right = sum(one["exact"] for one in said)
-    lines = [f"{one['source']} -> {one['answer']}{'' if one['exact'] else '  WRONG'}" for one in said]
-    lines += [f"{right} of {len(said)} exactly right"] if held else []
-    about = {"run": str(found.run.folder), "step": found.step, "task": exercise.name, "backend": be.name}
+    right = sum(one["exact"] or 0 for one in said)
+    lines = [f"{one['source']} -> {one['answer']}{'  WRONG' * (one['exact'] is False)}" for one in said]
+    lines += [f"{right} of {len(said)} exactly right"] if prompt is None else []
+    about = {
+        "run": str(found.run.folder),
+        "step": found.step,
+        "task": found.exercise.name,
+        "backend": be.name,
+    }
     text.emit(given.as_json, about | {"answers": said}, lines)
+
+
+def of_pair(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
+    exercise, pair = found.exercise, found.cfg
+    assert isinstance(pair, Pair)
+    assert exercise.task.answer
+    sources = [exercise.held_out(n) for n in range(SOURCES)] if prompt is None else [prompt]
+    batch = exercise.batch(sources)
+    rows = answers(pair, be.place(found.params), batch.source, batch.seg, exercise.longest, be=be)
+    right = [[*exercise.task.answer(source)] for source in sources]
+    return list(zip(sources, rows, right, strict=True))
+
+
+def of_decoder(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
+    """Of a sample with several questions the first. A prompt of letters is theirs, else all that is read."""
+    exercise, cfg = found.exercise, found.cfg
+    assert isinstance(cfg, Config)
+    asked: list[Any] = [exercise.question(*exercise.held_out(n)) for n in range(SOURCES)]
+    most = len(asked[0][1])
+    if prompt is not None:
+        answer_of = exercise.task.answer
+        asked = [([*prompt, BEGIN], [*answer_of(prompt), END]) if answer_of else (prompt, None)]
+        most = max(most, len(prompt) + 1) if answer_of else most
+    params = be.place(found.params)
+    write = lambda source: answer_alone(cfg, params, source, most, be=be)
+    return [(source, write(source), right) for source, right in asked]

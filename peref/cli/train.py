@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,16 +243,20 @@ def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work
         raise Misuse(f"--from takes the model of a run; leave out {', '.join(said)}")
     named = None if given.parent == NEWEST else given.parent
     parent = find_trained(named, None if named else given.runs, given.pe)
+    usual: dict[str, Any] = {"dtype": parent.dtype.name}
+    corpus: data.Corpus | Exercise
     if parent.run.task:
-        raise Misuse(
-            f"{parent.run.folder} was trained on the task {parent.run.task}; --from takes one of text"
-        )
+        of_text_alone(given, fields)
+        exercise = exercise_of(parent.run, given.data)
+        corpus = replace(exercise, longest=fields.get("L", exercise.longest))
+        fields, usual = fields | {"L": corpus.tokens}, exercise.task.recipe | usual
+    else:
+        corpus = run_text(parent.run, given.data)
     cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
-    recipe = Recipe(**{"dtype": parent.dtype.name} | picked("recipe", vars(given)))
+    recipe = Recipe(**usual | picked("recipe", vars(given)))
     weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
-    spec = parent.run.record["data"]["spec"] if given.data is None else given.data
-    corpus = run_text(parent.run, given.data)
-    return begin_on(given, cfg, recipe, corpus, data.lasting(spec), say, weights)
+    spec = parent.run.record["data"]["spec"] if given.data is None else data.lasting(given.data)
+    return begin_on(given, cfg, recipe, corpus, spec, say, weights)
 
 
 def begin_on(
@@ -273,13 +277,18 @@ def begin_on(
     return Work(run, corpus, marks, be)
 
 
+def of_text_alone(given: SimpleNamespace, said: dict[str, Any]) -> None:
+    """Raises Misuse for options that a task has no use for."""
+    unused = given.recipe_valid_bytes, said.get("causal"), said.get("cross")
+    if any(value is not None for value in unused):
+        raise Misuse("a task says itself who sees what; leave out --valid-bytes, --causal and cross")
+
+
 def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
     """A new run on a task, of an encoder and a decoder, or of a decoder alone."""
     if given.task is None:
         raise Misuse("an encoder is trained on a task; add --task reverse")
-    unused = given.recipe_valid_bytes, said.get("causal"), said.get("cross")
-    if any(value is not None for value in unused):
-        raise Misuse("a task says itself who sees what; leave out --valid-bytes, --causal and cross")
+    of_text_alone(given, said)
     corpus, spec = text_of_task(given)
     longest = said.pop("L", TASKS[given.task].longest if given.task in TASKS else 1)
     exercise = Exercise(given.task, longest, given.encoder is None, corpus)
