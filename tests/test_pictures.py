@@ -350,6 +350,19 @@ def test_words_stand_beside_what_is_drawn():
         assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
 
 
+def test_long_names_stand_under_the_words_of_the_axis_however_many_they_are():
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    figure = pictures.Figure(figsize=(4.6, 3.5), layout="constrained")
+    ax = figure.subplots()
+    pictures.curves(ax, Panel("", "x", "y", [Curve([1, 2], [n, n], f"{n} " + "x" * 30) for n in range(10)]))
+    figure.draw_without_rendering()
+    names_box = ax.get_legend().get_window_extent()
+    assert names_box.y0 >= 0
+    assert names_box.y1 <= ax.xaxis.label.get_window_extent().y0
+
+
 def test_words_beside_maps_are_within_the_picture(tmp_path):
     """Along all of its edges it is white."""
     imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread

@@ -184,7 +184,7 @@ def told(found: Document) -> Told:
 def embedded(png: bytes, alt: str) -> str:
     """A picture within a page."""
     data = base64.b64encode(png).decode()
-    return f'<p><img src="data:image/png;base64,{data}" alt="{escape(alt)}"></p>'
+    return f'<div class="wide"><img src="data:image/png;base64,{data}" alt="{escape(alt)}"></div>'
 
 
 def report_page(found: Document, said: Told, pictures: Sequence[bytes]) -> str:

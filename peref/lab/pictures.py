@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from peref.encodings import Encoding, get, symbols_of
 from peref.errors import explained
@@ -45,6 +46,7 @@ GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
 LEGIBLE = 6.5  # points of a token beside a map, at least
 LONGEST_BESIDE = 24  # letters of a label; a longer one would hide the curves
+UNDER = 36  # points from an axis to a legend under its words
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
@@ -157,8 +159,9 @@ def curves(ax: Any, panel: Panel) -> None:
     else:
         ax.xaxis.set_major_locator(whole_numbers())
     if any(c.label for c in panel.curves):
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
-        under = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.26), "borderaxespad": 0.0}
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
+        below = ax.transAxes + ScaledTranslation(0.0, -UNDER / 72, ax.figure.dpi_scale_trans)
+        under = beside | {"bbox_to_anchor": (0.0, 0.0), "bbox_transform": below}
         beside = beside if any(c.of for c in panel.curves) else {}
         beside = under if any(len(c.label) > LONGEST_BESIDE for c in panel.curves) else beside
         ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
