@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
 from peref.encodings import HOOKS, Encoding, fitting, get
-from peref.encodings.values import hints_of
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
 from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled, turning
@@ -133,11 +132,10 @@ class Config:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        kinds = hints_of(type(self))
         for field in fields(self):
             given = getattr(self, field.name)
             if field.name != "pe" and (given is not None or field.default is not None):
-                self._fill(field.name, fitting(field.name, given, kinds[field.name]))
+                self._fill(field.name, fitting(field.name, given, OF_FIELDS[field.name]))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window", "experts", "experts_chosen"):
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:
                 raise Misuse(
@@ -395,6 +393,9 @@ class Config:
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
         return cls(**data)
+
+
+OF_FIELDS = get_type_hints(Config)  # it takes longer than to look at a value
 
 
 def comparable(f: Any) -> Any:

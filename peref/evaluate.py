@@ -56,9 +56,9 @@ class Protocol:
                 return
 
 
-def in_units(nats: float) -> dict[str, float]:
-    """A mean loss in nats per token and in bits per byte."""
-    return {"loss": nats, "bpb": nats / math.log(2)}
+def in_units(nats: float, per_byte: float = 1.0) -> dict[str, float]:
+    """A mean loss in nats per token and, with so many tokens in a byte, in bits per byte."""
+    return {"loss": nats, "bpb": per_byte * nats / math.log(2)}
 
 
 def scored(
@@ -91,9 +91,10 @@ def score(
     protocol: Protocol = Protocol(),
     be: Backend = PLAIN,
     progress: Callable[[int], None] = lambda tokens: None,
+    per_byte: float = 1.0,
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """Score `text` [N+1] bytes in windows of `length`: the row of the table, and per position the summed loss
-    and count, both [length].
+    """Score `text` [N+1] tokens, `per_byte` of them in a byte, in windows of `length`: the row of the table,
+    and per position the summed loss and count, both [length].
 
     A model that reads both ways is asked masked tokens, the same in every evaluation at that length, and the
     bytes below are those. loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, takes
@@ -110,19 +111,22 @@ def score(
     mean = float(total.sum() / count.sum())
     loss_of, weight = np.array(means).T
     share, n = weight / weight.sum(), len(means)
-    row = {"length": length, **in_units(mean), "ppl": math.exp(min(mean, 700.0)), "stderr": None}
+    row = {"length": length, **in_units(mean, per_byte), "ppl": math.exp(min(mean, 700.0)), "stderr": None}
     if n > 1:
-        row["stderr"] = in_units(float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum())))["bpb"]
+        spread = float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum()))
+        row["stderr"] = in_units(spread, per_byte)["bpb"]
     return row | {"windows": n, "tokens": int(count.sum())}, total, count
 
 
-def by_buckets(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
+def by_buckets(total: np.ndarray, count: np.ndarray, per_byte: float = 1.0) -> list[dict[str, Any]]:
     """Mean loss in buckets of positions that double: 0, 1, 2-3, 4-7, ..."""
     edges = [0] + [1 << k for k in range(len(total).bit_length()) if 1 << k < len(total)] + [len(total)]
     rows = []
     for a, b in pairwise(edges):
         if n := int(count[a:b].sum()):
-            rows.append({"from": a, "to": b - 1, **in_units(float(total[a:b].sum() / n)), "tokens": n})
+            rows.append(
+                {"from": a, "to": b - 1, **in_units(float(total[a:b].sum() / n), per_byte), "tokens": n}
+            )
     return rows
 
 
@@ -161,8 +165,9 @@ def parts_of(run: Run, cfg: Config | Pair, arrays: Arrays) -> dict[str, Arrays]:
         parts.get(kind, {})[name] = a
         if kind not in parts or a.dtype != dtype:
             raise Misuse(f"the checkpoint has {kind}/{name} in {a.dtype}; expected p/, m/ and v/ in {dtype}")
-    for part in parts.values():
-        check(cfg, part)
+    for kind, part in parts.items():
+        if kind == "p" or part or run.record["steps"]:  # what was imported has no moments
+            check(cfg, part)
     return parts
 
 
@@ -237,7 +242,8 @@ def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int
     if longest > end:
         raise Misuse(f"{name} ends at length {end}, and length is {longest}; ask for at most {end}")
     if len(text) <= longest:
-        what = f"the validation text has {counted(len(text), 'byte')}, too few for length {longest}"
+        unit = "byte" if cfg.V == 256 else "token"
+        what = f"the validation text has {counted(len(text), unit)}, too few for length {longest}"
         raise Misuse(f"{what}; expected at least {longest + 1}")
 
 
@@ -257,11 +263,12 @@ def evaluate(
     protocol: Protocol = Protocol(),
     be: Backend = PLAIN,
     progress: Callable[[int], None] = lambda tokens: None,
+    per_byte: float = 1.0,
 ) -> Iterator[dict[str, Any]]:
     """One row per length, from half the training length to `longest`; the last also has "by_position".
 
-    text [N+1] bytes is the same for all. Raises Misuse as check_request does, and for what does not fit into
-    memory, and Diverged where a loss is not finite.
+    text [N+1] tokens, `per_byte` of them in a byte, is the same for all. Raises Misuse as check_evaluation
+    does, and for what does not fit into memory, and Diverged where a loss is not finite.
     """
     check_evaluation(cfg, params, text, longest)
     if not cfg.causal and protocol.stride is not None:
@@ -270,9 +277,10 @@ def evaluate(
         check_attention(cfg, params["embed.weight"].dtype, longest, be.name)
     params = be.place(params)
     for length in lengths(cfg.L, longest):
-        row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)
+        how: dict[str, Any] = {"protocol": protocol, "be": be, "progress": progress, "per_byte": per_byte}
+        row, total, count = score(cfg, params, text, length, **how)
         check_loss(row)
-        yield row if length < longest else row | {"by_position": by_buckets(total, count)}
+        yield row if length < longest else row | {"by_position": by_buckets(total, count, per_byte)}
 
 
 def stored(
@@ -285,9 +293,10 @@ def stored(
     *,
     trained_on: str | None = None,
     be: Backend = PLAIN,
+    per_byte: float = 1.0,
 ) -> dict[str, Any]:
     """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's
-    text where that is another.
+    text where that is another; a token of a tokenizer is not a byte.
     """
     by_position = rows[-1].get("by_position", []) if rows else []
     base = next((r["bpb"] for r in rows if r["length"] == cfg.L), None)
@@ -295,7 +304,8 @@ def stored(
     return {
         "protocol": {"name": str(protocol), **asdict(protocol)},
         "corpus": corpus_sha256,
-        "bytes": len(text) - 1,
+        "bytes": round((len(text) - 1) / per_byte),
+        "tokens_per_byte": per_byte,
         "step": step,
         "pe": cfg.to_json()["pe"],
         "causal": cfg.causal,

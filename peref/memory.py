@@ -148,6 +148,16 @@ def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend
         )
 
 
+def check_weights(cfg: Config, dtype: Any) -> None:
+    """Raises Misuse for weights that do not fit here beside the bytes of the checkpoint that they become."""
+    here, needed = free(), 2 * parameter_count(cfg) * np.dtype(dtype).itemsize
+    if here is not None and needed > here:
+        raise Misuse(
+            f"this model needs at least {gigabytes(needed)} of memory, for {parameter_count(cfg):,} "
+            f"parameters and the checkpoint that they become; {gigabytes(here)} are free here"
+        )
+
+
 def check_attention(cfg: Config, dtype: Any, length: int, backend: str) -> None:
     """Raises Misuse for a length whose attention by the plain ops, without a gradient, cannot fit there."""
     (here, where), needed = available(backend), 2 * cfg.H * length * length * np.dtype(dtype).itemsize

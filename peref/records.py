@@ -24,6 +24,7 @@ ABOUT_TEXT = {"name": TEXT, "spec": TEXT, "sha256": TEXT}
 ABOUT_TASK = {"name": TEXT, "version": COUNT}
 ABOUT_OWN = {"path": TEXT, "package": TEXT, "sha256": TEXT}
 NAMES = {"type": "array", "items": TEXT}
+ABOUT_IMPORTED = {"folder": TEXT, "model": TEXT, "files": OBJECT | {"additionalProperties": TEXT}}
 ABOUT_PARENT = {"run": TEXT, "step": COUNT, "sha256": TEXT, "drawn": NAMES, "left": NAMES}
 A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixItems": [TEXT, OBJECT]}}
 A_MODEL = OBJECT | {"required": ["pe"], "properties": {"pe": A_CYCLE}}
@@ -40,9 +41,10 @@ RECORD = {  # of run.json; what is in config and recipe their own classes know
             "additionalProperties": {"type": "object", "required": list(ABOUT_OWN), "properties": ABOUT_OWN},
         },
         "environment": OBJECT,
+        "imported": OBJECT | {"required": list(ABOUT_IMPORTED), "properties": ABOUT_IMPORTED},
         "parent": OBJECT | {"required": list(ABOUT_PARENT), "properties": ABOUT_PARENT},
         "recipe": OBJECT,
-        "steps": {"type": "integer", "minimum": 1},
+        "steps": COUNT,
         "task": OBJECT | {"required": list(ABOUT_TASK), "properties": ABOUT_TASK},
     },
 }
@@ -88,6 +90,8 @@ def strange(record: dict[str, Any]) -> str:
     """What in a record is not as RECORD says; "" for nothing. A model with an encoder learns a task."""
     if said := misfit(record, RECORD):
         return said
+    if not record["steps"] and "imported" not in record:
+        return "no steps, and nothing that was imported"
     if ("task" in record) != ("longest" in record["data"]):
         return "of task and data.longest one is missing"
     return "" if "task" in record or "encoder" not in record["config"] else "an encoder without a task"

@@ -11,6 +11,7 @@ go on from.
       eval/2048.json
       encodings/mine.py           the source of an encoding that is not built in; never imported unless
                                   somebody names it
+      public/config.json          of a model that was imported, and its tokenizer.json
       bad/metrics.jsonl           as it was found, where it was damaged
 
 A run stays inside its folder: no link in it is followed, and no file of it has another name. It is made under
@@ -43,7 +44,7 @@ from peref.records import Lines
 
 FILES = ("run.json", "lock", "metrics.jsonl", "timing.jsonl")
 FOLDERS = ("ckpt", "eval")
-MORE_FOLDERS = ("ckpt/bad", "bad", "encodings")
+MORE_FOLDERS = ("ckpt/bad", "bad", "encodings", "public")
 
 
 class Foreign(Damaged):
@@ -72,14 +73,16 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of what run.json fixes: all but argv, the environment and where text and parent lay. A
-        run that is repeated has the same.
+        """SHA-256 of what run.json fixes: all but argv, the environment and where text, parent and published
+        model lay. A run that is repeated has the same.
         """
         record = self.record
         fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")}
         fixed["data"] = record["data"]["sha256"]
         if "parent" in record:
             fixed["parent"] = {key: a for key, a in record["parent"].items() if key != "run"}
+        if "imported" in record:
+            fixed["imported"] = record["imported"]["files"]
         if own := self.own:
             fixed["encodings"] = {name: about["sha256"] for name, about in own.items()}
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
@@ -107,6 +110,19 @@ class Run:
     def kept(self, name: str) -> Path:
         """Where the source of an encoding of `own` is kept."""
         return self.folder / "encodings" / f"{name}.py"
+
+    def public(self, name: str) -> bytes | None:
+        """A file of the model that was imported; None where there was none. Raises Damaged for another than
+        that.
+        """
+        files = self.record.get("imported", {}).get("files", {})
+        if name not in files:
+            return None
+        path = self.folder / "public" / name
+        data = store.read_own(path, self.folder)
+        if hashlib.sha256(data).hexdigest() != files[name]:
+            raise Damaged(f"{path}: not the file that was imported (SHA-256); restore it from a copy")
+        return data
 
     @property
     def metrics(self) -> Lines:
@@ -269,6 +285,7 @@ def create(
     sources: Mapping[str, bytes] | None = None,
     first: Mapping[str, np.ndarray] | None = None,
     key: str = "",
+    public: Mapping[str, bytes] | None = None,
 ) -> Run:
     """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what
     run.json will say.
@@ -277,6 +294,7 @@ def create(
     first       what the checkpoint of step 0 holds; None: there is none
     key         what ends the name in place of time and config: of all who make a run of that name at once,
                 one does, and the others are given that
+    public      files of the model that was imported, which `record` has the digests of
 
     record["steps"] is the last step, an int. Raises Misuse when the record is not as records.RECORD says or a
     part is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is
@@ -303,6 +321,8 @@ def create(
                     (made.folder / part).touch()
                 for one, source in (sources or {}).items():
                     store.write_bytes(made.kept(one), source, made.folder)
+                for one, data in (public or {}).items():
+                    store.write_bytes(made.folder / "public" / one, data, made.folder)
                 store.write_text(made.folder / "run.json", text)
                 if first is not None:
                     made.save(0, first, {}, keep=1)

@@ -145,9 +145,10 @@ def create_run(
     }
     if isinstance(corpus, Exercise):
         record["task"] = {"name": corpus.name, "version": corpus.task.version}
-    first = None
+    first, public = None, start.public if start else None
     if start:
         record["parent"] = start.about
+        record |= {"imported": start.imported} if start.imported else {}
         first = {f"p/{name}": a for name, a in start.params.items()}
         first |= {f"{kind}/{name}": np.zeros_like(a) for name, a in start.params.items() for kind in "mv"}
     own = {name: found for name in cfg.encodings if (found := origin(name))}
@@ -156,7 +157,7 @@ def create_run(
     length = f"{corpus.name}{corpus.longest}" if isinstance(corpus, Exercise) else f"L{cfg.L}"
     named = ["-".join(name for name, _ in cfg.pe), length, f"s{recipe.seed}"]
     sources = {name: found.source for name, found in own.items()}
-    return runs.create(root, named, record, sources, first, key)
+    return runs.create(root, named, record, sources, first, key, public)
 
 
 def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any) -> Any:

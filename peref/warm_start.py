@@ -6,7 +6,7 @@ Not here: which run and options are meant (cli/train.py), other encodings for th
 (evaluate.under).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from peref.config import Config
@@ -18,15 +18,18 @@ from peref.recipe import Recipe
 from peref.runs import Run
 from peref.xp import Arrays
 
+PUBLIC = ("config.json", "tokenizer.json")
 TOLD = 3  # tensors that an error names
 
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a run begins with, and what its record says of them under "parent"."""
+    """The weights that a run begins with, and what its record says of them under "parent" and "imported"."""
 
     params: Arrays
     about: dict[str, Any]
+    imported: dict[str, Any] | None = None  # where its vocabulary is from, and the files of that
+    public: dict[str, bytes] = field(default_factory=dict)
 
 
 def trained_on(cfg: Config, pe: str | None, given: tuple[str, ...], fields: dict[str, Any]) -> Config:
@@ -62,4 +65,6 @@ def start(run: Run, params: Arrays, step: int, cfg: Config, recipe: Recipe, *, a
         raise Misuse(f"{what}: {', '.join(said[:TOLD])}{more}; --new-parameters draws anew what it lacks")
     kept = {name: a if name in drawn else params[name].astype(a.dtype) for name, a in new.items()}
     where = {"run": str(run.folder.resolve()), "step": step, "sha256": run.digest(step)}
-    return Start(kept, where | {"drawn": drawn, "left": left})
+    imported = run.record.get("imported")
+    public = {name: data for name in PUBLIC if (data := run.public(name))}
+    return Start(kept, where | {"drawn": drawn, "left": left}, imported, public)

@@ -30,7 +30,7 @@ ROWS = [
     "encodings.* backends records tasks",
     "runs",
     "backends.*",
-    "hooks",
+    "hooks vocabulary",
     "combination",
     "member",
     "config",
@@ -46,7 +46,7 @@ ROWS = [
     "porting",
     "peref",
     "environment exact_match warm_start",
-    "train",
+    "imported train",
     "golden",
     "golden.spec golden.spec.*",
     "golden.compute golden.compute.*",
@@ -61,7 +61,8 @@ ROWS = [
 ROOMS = ("spec", "compute", "diagnosis", "judge")  # of golden, in the order in which they import
 OTHERS = {  # packages that are not the standard library -> the modules that may import them; "" is all
     "numpy": [""],
-    "safetensors": ["store", "golden.spec.files"],
+    "safetensors": ["store", "golden.spec.files", "porting.files"],
+    "tokenizers": ["vocabulary"],
     "click": ["cli"],
     "tqdm": ["cli"],
     "matplotlib": ["lab.pictures"],
@@ -73,6 +74,7 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "ml_dtypes": ["backends"],
 }
 IN_TESTS = {
+    "tokenizers",
     "numpy",
     "pytest",
     "peref",

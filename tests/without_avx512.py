@@ -24,8 +24,8 @@ AVX512, AVX = "avx512|avx10", "avx|fma"  # how LLVM's names of features begin
 NUMPYS = ("AVX512", "AVX10", "X86_V4")  # and NumPy's; the last since 2.4
 NARROW = ("Haswell", "Zen")  # the cores of OpenBLAS without AVX-512 that a processor with it may be given
 
-# test_NAME.py of text, files, processes and pictures, and of bugs that are planted and found: these are far from
-# a rounding. The CUDA kernels are compiled by g++, for every processor.
+# test_NAME.py of text, files, processes and pictures, and of bugs that are planted and found: these are far
+# from a rounding. The CUDA kernels are compiled by g++, for every processor.
 NOT_COMPUTING = (
     *("api", "benchmarks", "bugs", "check", "ci", "cli", "cli_tasks", "completion", "config", "contributing"),
     *("data", "declared", "demands", "diagnosis", "effects", "exercises", "fake_cupy", "fake_device"),

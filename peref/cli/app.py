@@ -19,6 +19,8 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
         "page_of_runs",
         "Look at runs: learning, loss, attention beyond the length, parameters, on a page.",
     ),
+    "import": ("import_model", "Make a run of a published model: config.json and safetensors."),
+    "export": ("export_model", "Write a run that was imported as a published model."),
     "generate": ("generate", "Continue a prompt with a trained model."),
     "runs": ("runs", "List runs, or remove some."),
     "warmup": ("warmup", "Compile all kernels of the numba backend in advance."),

@@ -16,7 +16,7 @@ import numpy as np
 
 from peref import store
 from peref.cli import completion, options, text
-from peref.cli.found import Say, Trained, TrainedOnTask, backend_of, find_task, find_trained, reach, run_text
+from peref.cli.found import Say, Trained, TrainedOnTask, backend_of, find_task, find_trained, raw_text, reach
 from peref.cli.progress import Progress
 from peref.cli.side_by_side import side_by_side, table_lines
 from peref.config import Config
@@ -102,6 +102,8 @@ class Asked:
     rule: Protocol
     corpus: Corpus
     part: np.ndarray
+    per_byte: float
+    unit: str
     path: Path
 
     @property
@@ -126,13 +128,23 @@ def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedOnTask
         raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
     rule = rule_of(given.protocol or "non-overlapping", given.stride, trained.L, longest)
     corpus = corpus_of(found.run, given.data)
-    part = corpus.valid[: count + 1]
+    part, per_byte, unit = tokens_of(found, corpus.valid[: count + 1])
     check_evaluation(cfg, found.params, part, longest)
     same = corpus.sha256 == found.run.record["data"]["sha256"]
-    marks = [*marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)]
+    marks = [*marks_of(rule, cfg, trained, corpus, same, count), *marks_of_files(found.run, cfg)]
     path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
     store.check_writable(path.parent, found.run.folder)
-    return Asked(found, cfg, longest, rule, corpus, part, path)
+    return Asked(found, cfg, longest, rule, corpus, part, per_byte, unit, path)
+
+
+def tokens_of(found: Trained, part: np.ndarray) -> tuple[np.ndarray, float, str]:
+    """The tokens of a text for a run's model, how many there are in a byte, and what one is called."""
+    known = found.vocabulary
+    if known.of_bytes:
+        return part, 1.0, known.unit
+    whole = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
+    tokens = known.tokens(whole.encode())
+    return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0, known.unit
 
 
 def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
@@ -145,21 +157,32 @@ def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, A
     say("encoding", f"{text.cycle(cfg.pe)}{before}")
     for words in differing(found.run):
         say("NOTE", words)
-    other = "" if asked.same else "; NOT the text of the run"
-    say("data", f"{asked.corpus.name}, {counted(part.size - 1, 'byte')} of the part held out{other}")
-    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the bytes are asked"
+    other = "" if asked.same or not record["steps"] else "; NOT the text of the run"
+    of = counted(part.size - 1, asked.unit)
+    of += f", {1 / asked.per_byte:.2f} bytes each," if asked.per_byte != 1 else ""
+    say("data", f"{asked.corpus.name}, {of} of the part held out{other}")
+    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {asked.unit}s are asked"
     say("protocol", f"{rule}{masked}")
     say("backend", text.chosen(be.name, given.backend))
-    rows, byte = [], "byte" if cfg.causal else "masked byte"
+    per_byte, measure = asked.per_byte, "byte" if asked.unit == "byte" or asked.per_byte != 1 else "token"
+    rows, byte = [], measure if cfg.causal else f"masked {measure}"
     whole = len(lengths(trained.L, longest)) * (part.size - 1)
-    with np.errstate(all="ignore"), Progress(whole, "bytes", scaled=True, plain=given.as_json) as bar:
-        for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
+    with (
+        np.errstate(all="ignore"),
+        Progress(whole, f"{asked.unit}s", scaled=True, plain=given.as_json) as bar,
+    ):
+        for row in evaluate(
+            cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add, per_byte=per_byte
+        ):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
-    how: dict[str, Any] = {"trained_on": record["data"]["sha256"], "be": be}
+    how: dict[str, Any] = {"trained_on": record["data"]["sha256"], "be": be, "per_byte": per_byte}
     result = text.finite(stored(rule, asked.corpus.sha256, part, found.step, cfg, rows, **how))
     store.write_text(asked.path, store.canonical(result) + "\n", found.run.folder)
-    lengthwise, placewise = by_length(result["rows"], trained.L, byte), by_place(result["by_position"], byte)
+    lengthwise, placewise = (
+        by_length(result["rows"], trained.L, byte, per_byte),
+        by_place(result["by_position"], byte, asked.unit),
+    )
     said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
     said.append(text.labelled("stored", str(asked.path)))
     return {"run": str(found.run.folder), "file": str(asked.path), **result}, said
@@ -236,7 +259,7 @@ def corpus_of(run: Run, spec: str | None) -> Corpus:
     """The text to evaluate on. Raises Misuse where nobody chose another than the run's, and yet it is
     another.
     """
-    corpus, (path, sha256) = run_text(run, spec), (run.record["data"][key] for key in ("spec", "sha256"))
+    corpus, (path, sha256) = raw_text(run, spec), (run.record["data"][key] for key in ("spec", "sha256"))
     if spec is None and corpus.sha256 != sha256:
         raise Misuse(
             f"{path} is not the text that {run.folder} was trained on (SHA-256 {sha256[:12]}, now "
@@ -289,8 +312,8 @@ def legible(word: str) -> str:
     return word if plain else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
 
 
-def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte") -> str:
-    """The table of lengths."""
+def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte", per_byte: float = 1.0) -> str:
+    """The table of lengths; where a token is no byte, also in bits per token."""
     head = [
         "length",
         "loss",
@@ -301,13 +324,17 @@ def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte") -> s
     ]
     keys = {"loss": 4, "ppl": 3, "bpb": 4, "stderr": 4, "ratio": 4}
     cells = [[f"{row['length']:,}", *(text.number(row[key], keys[key]) for key in keys)] for row in rows]
+    if per_byte != 1:
+        head.insert(3, "bits/token")
+        for row, cell in zip(rows, cells, strict=True):
+            cell.insert(3, text.number(row["bpb"] and row["bpb"] / per_byte, 4))
     return text.table(head, cells)
 
 
-def by_place(buckets: list[dict[str, Any]], byte: str = "byte") -> str:
+def by_place(buckets: list[dict[str, Any]], byte: str, unit: str) -> str:
     """The table of positions."""
     lines = []
     for b in buckets:
         where = f"{b['from']:,}" if b["from"] == b["to"] else f"{b['from']:,} to {b['to']:,}"
         lines.append([where, text.number(b["loss"], 4), text.number(b["bpb"], 4), f"{b['tokens']:,}"])
-    return text.table(["position", "loss", f"bits/{byte}", f"{byte}s"], lines)
+    return text.table(["position", "loss", f"bits/{byte}", f"{byte if unit == 'byte' else unit}s"], lines)

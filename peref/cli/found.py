@@ -1,7 +1,7 @@
 """Which run, weights, text and length a command means."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +11,12 @@ from peref.backends import get as get_backend
 from peref.cli.completion import RUNS
 from peref.config import Config
 from peref.errors import Misuse
-from peref.evaluate import config_of, weights_of
+from peref.evaluate import config_of, model_of, weights_of
 from peref.pair import Pair
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
 from peref.tasks import TASKS, Exercise
+from peref.vocabulary import Vocabulary, vocabulary_of
 from peref.xp import Arrays
 
 OF_TEXT = {"protocol": "--protocol", "stride": "--stride", "count": "--bytes"}
@@ -51,6 +52,10 @@ class Trained:
     @property
     def dtype(self) -> Any:
         return self.params["embed.weight"].dtype
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self.run, self.cfg.V)
 
 
 def backend_of(
@@ -120,8 +125,20 @@ def exercise_of(run: Run, spec: str | None = None) -> Exercise:
 
 
 def run_text(run: Run, spec: str | None) -> data.Corpus:
-    """The text at `spec`, or where the run's was when it began."""
+    """The text at `spec`, or where the run's was when it began, as tokens of its model."""
+    corpus = raw_text(run, spec)
+    known = vocabulary_of(run, model_of(run).V)
+    if known.of_bytes:
+        return corpus
+    tokens = lambda part: known.tokens(part.tobytes())
+    return replace(corpus, train=tokens(corpus.train), valid=tokens(corpus.valid))
+
+
+def raw_text(run: Run, spec: str | None) -> data.Corpus:
+    """The same as bytes."""
     began_with = run.record["data"]["spec"]
+    if spec is None and not began_with:
+        raise Misuse(f"{run.folder} was imported, and has no text; say with --data which")
     try:
         return data.corpus(began_with if spec is None else spec)
     except Misuse as error:

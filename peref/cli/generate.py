@@ -1,6 +1,5 @@
 """generate: a trained model writes on from a prompt."""
 
-import codecs
 import os
 import sys
 from collections.abc import Sequence
@@ -51,31 +50,34 @@ def command(given: SimpleNamespace) -> None:
         return answer_sources(pair, given)
     for name, value in DEFAULTS.items():
         setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
-    found, prompt = find_trained(given.run, given.runs, given.pe), os.fsencode(given.prompt)
+    found = find_trained(given.run, given.runs, given.pe)
+    known = found.vocabulary
+    prompt = known.tokens(os.fsencode(given.prompt))
     cfg = under(found.cfg, given.pe, given.settings)
     check(cfg, found.params)
     sampling: dict[str, Any] = {"temperature": given.temperature, "top_k": given.top_k, "seed": given.seed}
-    check_generation(cfg, np.frombuffer(prompt, np.uint8), given.tokens, **sampling, dtype=found.dtype)
+    check_generation(cfg, prompt, given.tokens, **sampling, dtype=found.dtype)
     note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
     for words in differing(found.run):
         note(words)
     be = backend_of(given, found.dtype, note)
-    written = bytearray()
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    written: list[int] = []
+    shown = 0
 
-    def show(piece: str) -> None:
+    def show(said: str) -> None:
+        nonlocal shown
         if not given.as_json:
-            print(piece, end="", flush=True)
+            print(said[shown:], end="", flush=True)
+        shown = len(said)
 
     with np.errstate(all="ignore"):
-        for token in generate(cfg, found.params, list(prompt), given.tokens, **sampling, be=be):
-            if not written:
-                show(decoder.decode(prompt))
+        for token in generate(cfg, found.params, prompt, given.tokens, **sampling, be=be):
             written.append(token)
-            show(decoder.decode(bytes([token])))
-    show(decoder.decode(b"", final=True) + "\n")
-    about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, "bytes": list(written)}
-    about |= {"prompt": prompt.decode(errors="replace"), "text": written.decode(errors="replace")}
+            if not (said := known.text([*prompt, *written])).endswith("\N{REPLACEMENT CHARACTER}"):
+                show(said)  # else perhaps a character of which more comes
+    show(known.text([*prompt, *written]) + "\n")
+    about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}
+    about |= {"prompt": given.prompt, "text": known.text(written)}
     text.emit(given.as_json, about | sampling | {"backend": be.name}, [])
 
 

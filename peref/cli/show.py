@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
-import numpy as np
 
 from peref import share, store
 from peref.cli import completion, meant, options, text, two_configs
@@ -18,7 +17,7 @@ from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.encodings import HOOKS, names
-from peref.errors import Misuse, explained
+from peref.errors import Misuse, counted, explained
 from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh, trained_subject
 from peref.lab.panels import Image
@@ -189,13 +188,16 @@ def trained(given: SimpleNamespace, name: str | None) -> Drawn:
     if len(chosen) > 1 and chosen != [one for one, _ in found.cfg.pe]:
         raise Misuse(f"{name} is not the cycle of the run, {found.cfg.named}; say which one of them to show")
     name = chosen[0] if len(chosen) == 1 else None
-    tokens = np.frombuffer(os.fsencode(PROMPT if prompt is None else prompt), np.uint8)
+    known = found.vocabulary
+    tokens = known.tokens(os.fsencode(PROMPT if prompt is None else prompt))
+    words = None if known.of_bytes else [known.text([n]) for n in tokens]
     cfg = found.cfg
     other = None if name is None or any(name == n for n, _ in cfg.pe) else name
     cfg = under(cfg, other, given.settings)
     check(cfg, found.params)
     if not 0 < len(tokens) <= LONGEST:
-        raise Misuse(f"--prompt has {len(tokens)} bytes; expected 1 to {LONGEST}, so that a map can be read")
+        has = f"--prompt has {counted(len(tokens), known.unit)}"
+        raise Misuse(f"{has}; expected 1 to {LONGEST}, so that a map can be read")
     names_of = [cfg.pe[n % len(cfg.pe)][0] for n in range(cfg.layers)]
     if layer is None:
         layer = 0 if name is None else names_of.index(name)
@@ -210,7 +212,7 @@ def trained(given: SimpleNamespace, name: str | None) -> Drawn:
     about = (
         f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)}"
     )
-    return subject, f"{about} at length {cfg.L:,}", maps(cfg, found.params, tokens)
+    return subject, f"{about} at length {cfg.L:,}", maps(cfg, found.params, tokens, words)
 
 
 def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, Any]]:

@@ -347,8 +347,10 @@ def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
 
 
 def yardsticks_of(corpus: data.Corpus | Exercise) -> dict[str, float]:
-    """What there is to beat; of a task nothing."""
-    return {} if isinstance(corpus, Exercise) else data.yardsticks(corpus.train, corpus.valid)
+    """What there is to beat; of a task, and of a tokenizer's tokens, nothing."""
+    if isinstance(corpus, Exercise) or corpus.train.dtype != np.uint8:
+        return {}
+    return data.yardsticks(corpus.train, corpus.valid)
 
 
 def names_files(run: Run, pe: str) -> bool:
@@ -407,7 +409,9 @@ def in_bits(loss: Any, digits: int, unit: str = "byte") -> str:
 
 def unit_of(record: dict[str, Any]) -> str:
     """What a loss is of."""
-    return "token" if "longest" in record["data"] else "byte" if record["config"]["causal"] else "masked byte"
+    if "longest" in record["data"] or record["config"].get("V", 256) != 256:
+        return "token"
+    return "byte" if record["config"]["causal"] else "masked byte"
 
 
 def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
@@ -434,7 +438,8 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
         what = f"{corpus.task.words}; lengths of {corpus.task.shortest:,} to {corpus.longest:,}"
         say("task", f"{corpus.name}: {what}, tested on {loop.TESTED} held-out ones of {corpus.longest:,}")
     else:
-        sizes = f"{text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out"
+        size = text.size if corpus.train.dtype == np.uint8 else lambda n: counted(n, "token")
+        sizes = f"{size(corpus.train.size)} to train on, {size(corpus.valid.size)} held out"
         say("data", f"{corpus.name}: {corpus.source}; {sizes}")
     if marks and decoder.causal:
         bpb = {"unigram": "unigram_bpb", "bigram": "bigram_bpb", "xz -9": "xz_bpb"}

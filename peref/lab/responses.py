@@ -205,9 +205,13 @@ def response(this: Any, pe: Encoding, p: Any, h: Any, at: At, rows: Sequence[int
     return moved / np.maximum(moved.sum(-1, keepdims=True), np.finfo(float).tiny)
 
 
-def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
-    """For each layer its heads' weights over the tokens [T]; of a layer that mixes, its response."""
-    words = [byte_label(int(n)) for n in tokens]
+def maps(
+    cfg: Config, params: dict[str, Any], tokens: Any, words: Sequence[str] | None = None
+) -> list[list[Image]]:
+    """For each layer its heads' weights over the tokens [T], called `words`, or as bytes are; of a layer that
+    mixes, its response.
+    """
+    words = [byte_label(int(n)) for n in tokens] if words is None else words
     return [
         [Image(name, "", "", a, ticks=words, top=1.0) for name, a in zip(names, heads, strict=True)]
         for names, heads in layer_weights(cfg, params, tokens, range(len(tokens)))

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from peref.config import Config
 from peref.errors import Misuse
 from peref.pair import Pair
@@ -11,6 +13,7 @@ from peref.parameters import shapes_of
 from peref.porting.families import COPIES, NEEDS, PAIRS, PUBLIC_NAMES, Kind
 from peref.xp import Arrays, library, namespace
 
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits: NumPy has no such dtype
 BUFFER = (
     r"(model|gpt_neox)\.(layers\.\d+\.(self_attn|attention)\.)?rotary_emb\.inv_freq"
     r"|transformer\.h\.\d+\.attn\.((masked_)?bias|embed_positions)"
@@ -85,16 +88,31 @@ class Row(NamedTuple):
         whole = namespace(*pieces).concatenate(pieces, len(self.experts) + 1).reshape(self.straight())
         return whole.swapaxes(-1, -2).copy() if self.turned else whole.reshape(self.public_shape)
 
-    def parted(self, whole: Any) -> Arrays:
-        """Ours of theirs, each with memory of its own."""
+    def parted(self, whole: Any, dtype: Any) -> Arrays:
+        """Ours of theirs, each with memory of its own, as `dtype` where that is not None."""
         axis, first, found = len(self.experts), 0, {}
         whole = whole.swapaxes(-1, -2) if self.turned else whole.reshape(self.straight())
         whole = whole.reshape(*self.experts, self.groups, -1, *whole.shape[axis + 1 :])
         for name, shape in self.ours.items():
             last = first + shape[axis] // self.groups
-            found[name] = whole[(slice(None),) * (axis + 1) + (slice(first, last),)].reshape(shape).copy()
+            found[name] = copied(whole[(slice(None),) * (axis + 1) + (slice(first, last),)], shape, dtype)
             first = last
         return found
+
+
+def copied(a: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """`a` in memory of its own; bfloat16, which float32 holds exactly, as that."""
+    if a.dtype == BFLOAT16:
+        wide = np.empty(a.shape, np.uint32)
+        a = np.left_shift(a["bfloat16"], 16, out=wide, dtype=np.uint32).view(np.float32)
+        return a.reshape(shape) if dtype in (None, a.dtype) else a.reshape(shape).astype(dtype)
+    return a.astype(dtype or a.dtype, order="C").reshape(shape)
+
+
+def to_bfloat16(a: np.ndarray) -> np.ndarray:
+    """float32 to the nearest bfloat16, ties to even, as BFLOAT16."""
+    bits = a.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(BFLOAT16)
 
 
 def half_with(cfg: Config | Pair, name: str) -> Config:
@@ -195,17 +213,19 @@ def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...
             )
         if tuple(a.shape) != shape:
             raise Misuse(f"{name} is {list(a.shape)}, expected {list(shape)}")
-        if a.dtype.kind != "f":
-            raise Misuse(f"{name} is {a.dtype}; expected real numbers, such as float32")
+        if a.dtype.kind != "f" and a.dtype != BFLOAT16:
+            raise Misuse(f"{name} is {a.dtype}; expected real numbers, such as float32, and none quantised")
 
 
 def some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def load(arrays: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None) -> Arrays:
-    """Parameters of `cfg` from tensors under their public names, as in the tables above; dtype and library
-    kept, memory of their own.
+def load(
+    arrays: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None, *, dtype: Any = None
+) -> Arrays:
+    """Parameters of `cfg` from tensors under their public names, as in the tables above; library kept, memory
+    of their own, as `dtype` or as they are (bfloat16, of porting.files, as float32).
 
     kind: whose names; the first that fit unless said, and porting.names_of says it of a config.json. Raises
     Misuse, naming them, for names that are missing, unknown or there twice, for a wrong shape or dtype, for a
@@ -235,7 +255,7 @@ def load(arrays: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None
     params: Arrays = {}
     single: dict[str, list[Any]] = {}
     for row in wanted:
-        found = row.parted(given[row.theirs])
+        found = row.parted(given[row.theirs], dtype)
         if row.apart:
             for name, a in found.items():
                 single.setdefault(name, []).append(a)

@@ -1,0 +1,100 @@
+"""A published model as a run, and back: the files that Hugging Face's save_pretrained writes.
+
+Not here: what its config.json and the names of its tensors mean (porting), its tokens (vocabulary).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from peref import runs, store
+from peref.config import Config
+from peref.environment import environment
+from peref.errors import Misuse
+from peref.memory import check_weights
+from peref.model import PLAIN
+from peref.porting import config_of, load, names_of, unload
+from peref.porting.files import CONFIG, TENSORS, TOKENIZER, published
+from peref.porting.tensors import to_bfloat16
+from peref.recipe import Recipe
+
+Dtype = Literal["float32", "float64"]
+WRITTEN = {"float32": "F32", "bfloat16": "BF16"}  # that export writes
+
+
+def import_run(
+    folder: str | Path,
+    root: str | Path,
+    argv: list[str],
+    *,
+    name: str | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+) -> runs.Run:
+    """A run in `root`, perhaps called `name`, whose only checkpoint holds the weights of the model in
+    `folder` as `dtype`, with its config.json and tokenizer.json beside it.
+
+    Raises Misuse for a model that cannot be expressed, quantised tensors and what does not fit into memory;
+    Damaged for a file that is cut short; Diverged for weights that are not finite.
+    """
+    found = published(folder)
+    cfg = config_of(found.config)
+    check_weights(cfg, dtype)
+    kind = names_of(found.config)
+    params = load(found.tensors, cfg, kind, dtype=np.dtype(dtype))
+    record = {
+        "config": cfg.to_json(),
+        "recipe": asdict(Recipe(dtype=dtype)),
+        "steps": 0,
+        "data": {"name": "", "spec": "", "sha256": ""},
+        "imported": {"folder": str(found.folder.resolve()), "model": kind, "files": found.sha256()},
+        "environment": environment(PLAIN),
+        "argv": argv,
+    }
+    public = {
+        one: store.read_bytes(path) for one in (CONFIG, TOKENIZER) if (path := found.folder / one).is_file()
+    }
+    first = {f"p/{one}": a for one, a in params.items()}
+    parts = [] if name else [kind, f"L{cfg.L}"]
+    return runs.create(root, parts, record, first=first, key=name or "", public=public)
+
+
+def export_run(
+    run: runs.Run, cfg: Config, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
+) -> Path:
+    """Write config.json, tokenizer.json and the weights of a run that was imported, or trained on from one,
+    into a new `folder`, as `dtype`: float32 or bfloat16, to nearest.
+
+    Raises Misuse where the model is no longer the one that its config.json describes.
+    """
+    about, said = run.record.get("imported"), run.public(CONFIG)
+    if about is None or said is None:
+        raise Misuse(
+            f"{run.folder} was not imported, and has no {CONFIG} to write; export takes a run of import"
+        )
+    public = json.loads(said)
+    if config_of(public) != cfg:
+        raise Misuse(
+            f"{run.folder} is another model than its {CONFIG} describes (encoding, options or length)"
+        )
+    if folder.exists():
+        raise Misuse(f"{folder} is there already; choose a new folder")
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    pieces, end = [], 0
+    for name, a in unload(params, cfg, about["model"]).items():
+        data = (to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4")).tobytes()
+        places = [end, end := end + len(data)]
+        header[name] = {"dtype": WRITTEN[dtype], "shape": a.shape, "data_offsets": places}
+        pieces.append(data)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    public |= {key: dtype for key in ("dtype", "torch_dtype") if key in public}
+    store.write_text(folder / CONFIG, json.dumps(public, indent=2) + "\n", folder.parent)
+    if tokenizer := run.public(TOKENIZER):
+        store.write_bytes(folder / TOKENIZER, tokenizer, folder.parent)
+    data = b"".join([len(head).to_bytes(8, "little"), head, *pieces])
+    store.write_bytes(folder / TENSORS, data, folder.parent)
+    return folder

@@ -1,0 +1,84 @@
+"""How text becomes the tokens of a model: bytes, a tokenizer.json, or numbers that somebody else made.
+
+A tokenizer.json is read by the `tokenizers` library (extra `models`). No special tokens are added.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Damaged, Misuse
+from peref.runs import Run
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens 0 to V - 1; `tokenizer` as the library has it, None where each is a byte or has no text."""
+
+    V: int
+    tokenizer: Any = None
+
+    @property
+    def of_bytes(self) -> bool:
+        return self.tokenizer is None and self.V == 256
+
+    @property
+    def unit(self) -> str:
+        """What one of them is called."""
+        return "byte" if self.of_bytes else "token"
+
+    def tokens(self, text: bytes) -> np.ndarray:
+        """The tokens [N] of a text; where none has a text, the numbers in it. Raises Misuse for what is no
+        such text.
+        """
+        if self.of_bytes:
+            return np.frombuffer(text, np.uint8)
+        try:
+            said = text.decode("utf-8")
+            found = (
+                self.tokenizer.encode(said, add_special_tokens=False).ids if self.tokenizer else said.split()
+            )
+            numbers = np.array(found, np.int64)
+        except (ValueError, OverflowError) as error:
+            what = (
+                "UTF-8"
+                if self.tokenizer
+                else f"numbers of tokens, 0 to {self.V - 1}: there is no {TOKENIZER}"
+            )
+            raise Misuse(f"{text[:40]!r} is not what was expected, {what}") from error
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.V:
+            wrong = numbers[(numbers < 0) | (numbers >= self.V)][0]
+            raise Misuse(f"{wrong} is none of the {self.V:,} tokens of this model")
+        return numbers
+
+    def text(self, tokens: Sequence[int] | np.ndarray) -> str:
+        """The text of tokens; what is no UTF-8 in it is replaced."""
+        numbers = [int(token) for token in tokens]
+        if self.of_bytes:
+            return bytes(numbers).decode(errors="replace")
+        if self.tokenizer is None:
+            return "".join(f"{n} " for n in numbers)
+        return self.tokenizer.decode(numbers, skip_special_tokens=False)
+
+
+def vocabulary_of(run: Run, V: int) -> Vocabulary:
+    """That of a run's model. Raises Misuse where the library is missing, Damaged for an altered file."""
+    data = run.public(TOKENIZER)
+    return Vocabulary(V) if data is None else read_tokenizer(data, V, str(run.folder))
+
+
+def read_tokenizer(data: bytes, V: int, where: str) -> Vocabulary:
+    """The vocabulary that a tokenizer.json says. Raises as vocabulary_of."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        need = "pip install 'peref[models]' (tokenizers)"
+        raise Misuse(f"{where} has a {TOKENIZER}, which needs a library: {need}") from error
+    try:
+        return Vocabulary(V, Tokenizer.from_str(data.decode("utf-8")))
+    except Exception as error:  # the library raises nothing narrower
+        raise Damaged(f"{where}: its {TOKENIZER} cannot be read: {error}; copy it anew") from error

@@ -1,0 +1,261 @@
+"""Published models as runs: read, evaluated, trained on, written back; a bad folder is told in one line."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from check import same, same_numbers
+from golden_files import cli, dumped
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from peref import model
+from peref.evaluate import weights_of
+from peref.imported import import_run
+from peref.parameters import init
+from peref.porting import config_of, load, unload
+from peref.porting.files import mapped, published
+from peref.porting.tensors import BFLOAT16, to_bfloat16
+from peref.runs import open_run
+from peref.vocabulary import Vocabulary, vocabulary_of
+
+V, TEXT = 290, "Position enters a transformer; größer is longer. " * 40
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": V,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 16,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+}
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+def tokenizer_json():
+    found = Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    found.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=V, initial_alphabet=letters))
+    return found.to_str()
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    """A tiny model in two shards of bfloat16 with an index; the folder around it is the current one."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    tensors = unload(init(config_of(LLAMA), 3), config_of(LLAMA))
+    names, where = sorted(tensors), {}
+    for n, shard in enumerate(SHARDS):
+        part = names[n::2]
+        dumped(folder / shard, {name: ("BF16", to_bfloat16(tensors[name])["bfloat16"]) for name in part})
+        where |= dict.fromkeys(part, shard)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    (tmp_path / "text.txt").write_text(TEXT)
+    return folder
+
+
+def test_bfloat16_is_read_exactly_and_written_to_nearest():
+    """Every bit pattern that is finite comes back; ties go to the even one."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    bits = bits[(bits >> 7) & 0xFF != 0xFF]
+    wide = (bits.astype(np.uint32) << 16).view(np.float32)
+    same(to_bfloat16(wide)["bfloat16"], bits, 0)
+    one, step = np.float32(1), np.float32(2**-8)
+    found = to_bfloat16(np.array([one + step, one + 3 * step, one + step * 1.01], np.float32))["bfloat16"]
+    assert [hex(n) for n in found] == ["0x3f80", "0x3f82", "0x3f81"]
+
+
+def test_a_published_model_is_a_run(theirs, capsys):
+    """From the command to the logits: the numbers of the shards, in float32."""
+    code, said = cli(capsys, "import", "theirs", "-o", "mine")
+    assert code == 0
+    assert "llama, 4 files" in said
+    run = open_run("mine")
+    cfg, params, step = weights_of(run)
+    wanted = load(published(theirs).tensors, config_of(LLAMA))
+    assert (cfg, step, run.finished) == (config_of(LLAMA), 0, True)
+    assert {name: a.dtype.name for name, a in params.items()} == dict.fromkeys(wanted, "float32")
+    for name, a in wanted.items():
+        same(params[name], a, 0)
+    tokens = np.arange(5)[None]
+    same(model.logits(cfg, params, tokens), model.logits(cfg, wanted, tokens), 0)
+    assert cli(capsys, "import", "theirs", "-o", "mine")[0] == 2
+    assert cli(capsys, "import", "theirs")[0] == 0
+    assert "llama-L16" in cli(capsys, "runs")[1]
+
+
+def test_tensors_are_mapped(theirs):
+    """Nothing is read before it is used: each tensor lies in the file, and is read-only."""
+    a = mapped(theirs / SHARDS[0])["model.embed_tokens.weight"]
+    assert a.dtype == BFLOAT16
+    assert not a.flags.writeable
+    base = a
+    while not isinstance(base, np.memmap) or isinstance(base.base, np.memmap):
+        base = base.base
+    assert str(base.filename) == str(theirs / SHARDS[0])
+
+
+def test_it_is_evaluated_by_bytes_and_tokens(theirs, capsys):
+    """bits/byte is the loss of all tokens over all bytes, whatever the encoding it is evaluated under."""
+    cli(capsys, "import", "theirs", "-o", "mine")
+    how = ["--data", "text.txt", "--len", "32", "--bytes", "150", "--threads", "1"]
+    for more in ([], ["--pe", "yarn", "--set", "factor=2"]):
+        code, said = cli(capsys, "eval", "mine", *how, "--json", *more)
+        assert code == 0, said
+        found, _ = json.JSONDecoder().raw_decode(said)
+        row = found["rows"][-1]
+        text = TEXT.encode()[-len(TEXT.encode()) // 10 :][:151]
+        tokens = vocabulary_of(open_run("mine"), V).tokens(text.decode(errors="ignore").encode())
+        same_numbers(row["bpb"], row["loss"] / np.log(2) * tokens.size / len(text), 1e-12)
+        assert row["tokens"] == tokens.size - 1 < 150
+    assert "bits/token  bits/byte" in cli(capsys, "eval", "mine", *how)[1]
+    assert "say with --data" in cli(capsys, "eval", "mine")[1]
+
+
+def test_it_generates_shows_and_trains_on(theirs, capsys):
+    """Its tokens go along: prompts and texts are cut as the tokenizer cuts them."""
+    cli(capsys, "import", "theirs", "-o", "mine")
+    found = json.loads(cli(capsys, "generate", "mine", "--prompt", "größer", "--tokens", "3", "--json")[1])
+    assert len(found["tokens"]) == 3
+    assert max(found["tokens"]) < V
+    assert cli(capsys, "show", "--run", "mine", "--prompt", "größer is", "-o", "a.png")[0] == 0
+    more = ["--data", "text.txt", "--steps", "2", "--batch", "2", "--runs", "more", "--threads", "1"]
+    code, said = cli(capsys, "train", "--from", "mine", *more)
+    assert code == 0, said
+    assert "bits/token" in said
+    assert "yardsticks" not in said
+    (made,) = [open_run(path) for path in (theirs.parent / "more").iterdir()]
+    assert made.record["parent"]["run"].endswith("mine")
+    known = vocabulary_of(made, V)
+    assert known.text(known.tokens(TEXT.encode())) == TEXT
+    assert cli(capsys, "eval", made.folder, "--len", "16", "--bytes", "60", "--threads", "1")[0] == 0
+
+
+def test_export_writes_back_what_was_read(theirs, capsys):
+    """In bfloat16 the same numbers under the same names, with config.json and tokenizer.json."""
+    cli(capsys, "import", "theirs", "-o", "mine")
+    assert cli(capsys, "export", "mine", "-o", "back", "--dtype", "bfloat16")[0] == 0
+    before, after = published(theirs), published("back")
+    assert before.config == after.config
+    assert before.tensors.keys() == after.tensors.keys()
+    for name, a in before.tensors.items():
+        same(after.tensors[name]["bfloat16"], a["bfloat16"], 0)
+    assert (theirs.parent / "back" / "tokenizer.json").read_text() == (theirs / "tokenizer.json").read_text()
+    assert cli(capsys, "export", "mine", "-o", "wide")[0] == 0
+    assert published("wide").config["torch_dtype"] == "float32"
+    assert cli(capsys, "export", "mine", "-o", "wide")[0] == 2
+    cli(capsys, "train", "--steps", "1", "--len", "8", "--width", "16", "--heads", "2", "--data", "text.txt")
+    assert "was not imported" in cli(capsys, "export", next((theirs.parent / "runs").iterdir()), "-o", "b")[1]
+
+
+def test_without_a_tokenizer_there_are_numbers(theirs, capsys):
+    (theirs / "tokenizer.json").unlink()
+    (theirs.parent / "tokens.txt").write_text(" ".join(map(str, range(V))))
+    cli(capsys, "import", "theirs", "-o", "mine")
+    said = cli(capsys, "eval", "mine", "--data", "tokens.txt", "--len", "8", "--threads", "1")[1]
+    assert "bits/token" in said
+    assert "bits/byte" not in said
+    found = json.loads(cli(capsys, "generate", "mine", "--prompt", "7 8", "--tokens", "2", "--json")[1])
+    assert found["text"].split() == [str(n) for n in found["tokens"]]
+    assert "none of the 290 tokens" in cli(capsys, "generate", "mine", "--prompt", "7 290")[1]
+    assert "numbers of tokens" in cli(capsys, "generate", "mine", "--prompt", "seven")[1]
+
+
+def quantised(path):
+    """The file with bytes in place of the numbers of its first tensor."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    first = next(iter(header.values()))
+    first |= {"dtype": "F8_E4M3", "shape": [2 * math.prod(first["shape"])]}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+
+
+WRONG = {  # what is done to the folder, and what is said
+    "a missing shard": (lambda f: (f / SHARDS[1]).unlink(), f"{SHARDS[1]} is missing"),
+    "a shard cut short": (
+        lambda f: (f / SHARDS[0]).write_bytes((f / SHARDS[0]).read_bytes()[:-9]),
+        "cut short",
+    ),
+    "a quantised tensor": (lambda f: quantised(f / SHARDS[0]), "F8_E4M3"),
+    "pickled weights": (
+        lambda f: [p.unlink() for p in f.glob("*safetensors*")] and (f / "a.bin").touch(),
+        "pickled weights",
+    ),
+    "no config": (lambda f: (f / "config.json").unlink(), "no config.json"),
+    "a key that matters": (
+        lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"quantization_config": {"bits": 4}})),
+        "quantization_config",
+    ),
+    "a config of another model": (
+        lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"hidden_size": 32})),
+        "expected [",
+    ),
+    "an index without a map": (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "weight_map"),
+    "a tensor in no file": (
+        lambda f: (f / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {"model.more.weight": SHARDS[0], "lm_head.weight": SHARDS[1]}})
+        ),
+        "which is in no file",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_one_line_and_leaves_nothing(theirs, capsys, what):
+    spoil, wanted = WRONG[what]
+    spoil(theirs)
+    code, said = cli(capsys, "import", "theirs")
+    assert code in (1, 2)
+    assert wanted in said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert not list((theirs.parent / "runs").glob("*")) if (theirs.parent / "runs").exists() else True
+
+
+def test_what_does_not_fit_is_refused_before_it_is_read(theirs, capsys, monkeypatch):
+    monkeypatch.setattr("peref.memory.free", lambda: 1000)
+    assert "needs at least" in cli(capsys, "import", "theirs")[1]
+
+
+def test_an_altered_tokenizer_is_not_believed(theirs, capsys):
+    cli(capsys, "import", "theirs", "-o", "mine")
+    path = theirs.parent / "mine" / "public" / "tokenizer.json"
+    path.write_text(path.read_text().replace("ü", "u") + " ")
+    assert "not the file that was imported" in cli(capsys, "generate", "mine")[1]
+    (theirs / "tokenizer.json").write_text("{}")
+    cli(capsys, "import", "theirs", "-o", "other")
+    assert "its tokenizer.json cannot be read" in cli(capsys, "generate", "other")[1]
+
+
+def test_bytes_are_the_vocabulary_of_our_own_runs():
+    known = Vocabulary(256)
+    same(known.tokens("ä".encode()), np.array([195, 164], np.uint8), 0)
+    assert known.text([195, 164, 255]) == "ä\N{REPLACEMENT CHARACTER}"
+    assert (known.unit, Vocabulary(300).unit) == ("byte", "token")
+
+
+def test_a_model_of_their_library_gives_their_loss(tmp_path):
+    """Saved by transformers itself, in bfloat16 and sharded; exported, it loads without a missing key."""
+    torch = pytest.importorskip("torch", reason="PyTorch and transformers are no dependencies of the tests")
+    hf = pytest.importorskip("transformers", reason="transformers is no dependency of the tests")
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in LLAMA.items() if key not in ("model_type", "torch_dtype")}
+    net = hf.LlamaForCausalLM(hf.LlamaConfig(**sizes)).to(torch.bfloat16)
+    net.save_pretrained(tmp_path / "theirs", max_shard_size="20KB")
+    run = import_run(tmp_path / "theirs", tmp_path, [], name="mine")
+    cfg, params, _ = weights_of(run)
+    tokens = np.arange(1, 16)[None]
+    with torch.no_grad():
+        same(model.logits(cfg, params, tokens), net.float()(torch.from_numpy(tokens)).logits.numpy(), 1e-5)
