@@ -33,6 +33,7 @@ from peref.hooks import (
     attend_heads,
     check_options,
     check_place,
+    cosines,
     distance_table,
     features,
     mixed_from,
@@ -346,12 +347,12 @@ def attention(
     multiple of G; the queries are the last T of the S tokens, which positions, seg and n are of.
 
     `name` may be several encodings joined by +, and the options settings of a layer (member.py): softcap,
-    chunk, global_tokens, scale, temperature and its two; sinks=True takes params["sinks"] [H], and
-    temperature="ssmax" params["temperature"] [H]. Logits are scaled as the encoding wants it where scale is
-    not given: D**-0.5, and 1 for t5. x [B,S,C] is the layer's input, for encodings that compute something of
-    it (forget gates, Householder maps); without it C is H D. window and seg [B,S] are those of ops/place.py,
-    the other settings those of `rotate` and `bias`. Raises Misuse for an encoding that replaces attention or
-    is added to the embedding, and sizes that do not fit.
+    chunk, global_tokens, scale, temperature and its two; sinks=True takes params["sinks"] [H], cosine=True
+    params["cosine"] [H], and temperature="ssmax" params["temperature"] [H]. Logits are scaled as the encoding
+    wants it where scale is not given: D**-0.5, and 1 for t5 and cosines. x [B,S,C] is the layer's input, for
+    encodings that compute something of it (forget gates, Householder maps); without it C is H D. window and
+    seg [B,S] are those of ops/place.py, the other settings those of `rotate` and `bias`. Raises Misuse for an
+    encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
     dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
     B, T, S, name = q.shape[0], q.shape[2], k.shape[2], by_hooks(name)
@@ -372,6 +373,7 @@ def attention(
     made, how = None, layer.of_heads(p, layer.factor(at.i))
     if q.shape[2] < S:
         made = None, place_tables(PLAIN, replace(encoding, rotate=None), p, at)[1]
+        q, k = cosines(PLAIN, q, k, how.pop("cosine", None))
         q, k = turned(encoding, p, q, k, at, layout)
     o = attend_heads(PLAIN, encoding, p, q, k, v, x, at, made=made, **how)[0]
     return o if q.shape[2] == T else last_rows(o, count=T)

@@ -26,7 +26,9 @@ from peref.backends import Backend
 from peref.encodings import Encoding
 from peref.errors import Misuse
 from peref.ops.cast import in_dtype
+from peref.ops.cosine import SHORT, of_length
 from peref.ops.kept import Kept
+from peref.ops.norm import unit
 from peref.ops.place import LARGEST_POSITION, At
 from peref.ops.shape import add_position, join
 from peref.ops.temperature import tempered
@@ -125,6 +127,16 @@ def turn_heads(be: Backend, q: Any, k: Any, rotary: Any, *, layout: str) -> tupl
     return be.turn(q, angle, gain_q, layout=layout), be.turn(k, angle, gain_k, layout=layout)
 
 
+def cosines(be: Backend, q: Any, k: Any, s: Any) -> tuple[Any, Any]:
+    """k as unit vectors and q as long as s [H] says, so that q k are cosines times that length; both as they
+    are where s is None.
+    """
+    if s is None:
+        return q, k
+    longer, unit_k = of_length(be.widen(q), be.widen(s)), unit(be.widen(k), eps=SHORT)
+    return in_dtype(longer, q.dtype), in_dtype(unit_k, k.dtype)
+
+
 def features(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, state: State = None) -> Any:
     """What tokens have besides k and v, {name: [B,heads,T,...]}, and the state after them."""
     return pe.features(be, p, be.widen(x), at, state or {}) if pe.features else ({}, {})
@@ -153,6 +165,7 @@ def attend_heads(
     *,
     layout: str,
     softcap: float | None = None,
+    cosine: Any = None,
     sinks: Any = None,
     factor: Any = None,
     temperature: Any = None,
@@ -161,10 +174,12 @@ def attend_heads(
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`; and that cache then.
 
     Without a cache (None) nothing is kept. x [B,T,C], the layer's input, feeds features. `made` are the
-    tables of the place, where layers share them; softcap and sinks are those of ops/attention.py; queries
-    are multiplied with `factor` [T] or [B,T], and with `temperature` [H], where there are some.
+    tables of the place, where layers share them; softcap and sinks are those of ops/attention.py; q and
+    k are `cosines` of `cosine` [H], and queries are multiplied with `factor` [T] or [B,T], and with
+    `temperature` [H], where there are some.
     """
     rotary, table = made or place_tables(be, pe, p, at)
+    q, k = cosines(be, q, k, cosine)  # [B,H,T,D], [B,G,T,D]
     q = q if factor is None else tempered(q, temperature, factor=factor)  # [B,H,T,D]
     q, k = turn_heads(be, q, k, rotary, layout=layout)  # [B,H,T,D], [B,G,T,D]
     if pe.features or pe.attend or pe.score:

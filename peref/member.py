@@ -10,6 +10,8 @@ the settings of its layers, which are
                 window and chunk say (Longformer, arXiv:2004.05150, section 3.1; its further projections are
                 not here); none: there are none. A cache then keeps every key
     softcap     c tanh(scale q k / c) in place of scale q k (Gemma 2); none: not
+    cosine      whether logits are the cosine of q and k times a number that each head learns (Swin v2); scale
+                is 1 then unless given (ops/cosine.py)
     sinks       whether each head has a learned logit beside those of the keys, whose weight goes nowhere
                 (gpt-oss)
     temperature, temperature_slope, temperature_length
@@ -43,6 +45,7 @@ SETTINGS: dict[str, Any] = {
     "layout": Layout,
     "scale": float,
     "softcap": float | None,
+    "cosine": bool,
     "sinks": bool,
     "temperature": Temperature,
     "temperature_slope": float,
@@ -50,7 +53,7 @@ SETTINGS: dict[str, Any] = {
     "experts": int | None,
     "F": int,
 }
-LEARNED = ("sinks", "temperature")  # settings that have parameters of these names, [H] each
+LEARNED = ("sinks", "temperature", "cosine")  # settings that have parameters of these names, [H] each
 SHARPER = {"temperature", "temperature_slope", "temperature_length"}
 FEEDING = ("experts", "F")  # those of the feed-forward
 
@@ -65,6 +68,7 @@ class Layer:
     chunk: int | None = None
     global_tokens: int | None = None
     softcap: float | None = None
+    cosine: bool = False
     sinks: bool = False
     temperature: Temperature = "none"
     temperature_slope: float = 0.1
@@ -130,7 +134,7 @@ def settings_of(name: str) -> dict[str, Any]:
     """Setting -> annotation, of a layer of this member."""
     attending = () if fills(name, "mix") else ("window", "chunk", "global_tokens", *sorted(SHARPER))
     rotary = ("rotary_dim", "layout") if turning(name) else ()
-    scaled = () if fills(name, "mix", "attend") else ("scale", "softcap", "sinks")
+    scaled = () if fills(name, "mix", "attend") else ("scale", "softcap", "cosine", "sinks")
     return {setting: SETTINGS[setting] for setting in (*attending, *rotary, *scaled, *FEEDING)}
 
 
@@ -182,8 +186,8 @@ def bound(
     for one in names:
         own = dict(given) if len(names) == 1 else inside(one, given)
         pe = bind(get(one), facts | {"earlier": earlier(one)}, own)
-        if "scale" in given:
-            pe = replace(pe, scale=partial(given_scale, scale=given["scale"]))
+        if "scale" in given or given.get("cosine"):
+            pe = replace(pe, scale=partial(given_scale, scale=given.get("scale", 1.0)))
         if pe.embed:  # added once: the cycle has its parameters, not a layer
             pe = replace(pe, shared=partial(frozenset, pe.init(Blank())))
         parts[one] = pe

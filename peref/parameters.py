@@ -13,7 +13,7 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.cross.q.weight ... <l>.cross.o.weight  <l>.norm_cross.weight   as those above, of attention to another
                       sequence;  of an encoder and a decoder (pair.py) all but embed.weight, which is of both,
                       begin with "encoder." and "decoder."
-    <l>.sinks  <l>.temperature [H]   of layers with these settings
+    <l>.sinks  <l>.temperature  <l>.cosine [H]   of layers with these settings
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
                       an embed's;  where several stand in one layer <name> is <encoding>.<name>
 
@@ -190,10 +190,13 @@ def feed_forwards(cfg: Config, experts: int | None) -> list[tuple[str, tuple[int
 
 
 def learned_settings(layer: Layer, H: int, L: int) -> Arrays:
-    """What the settings of a layer learn, as it starts: sinks and the factor of ssmax, [H] each."""
-    sinks = {"sinks": np.zeros(H)} if layer.sinks else {}
-    s = {"temperature": np.full(H, 1 / math.log(L))} if layer.temperature == "ssmax" else {}
-    return sinks | s
+    """What the settings of a layer learn, as it starts: sinks, the factor of ssmax and s of cosines, [H]."""
+    starts = {
+        "sinks": 0.0 if layer.sinks else None,
+        "temperature": 1 / math.log(L) if layer.temperature == "ssmax" else None,
+        "cosine": math.log(10) if layer.cosine else None,
+    }
+    return {name: np.full(H, start) for name, start in starts.items() if start is not None}
 
 
 def by_layer(cfg: Config, params: Arrays) -> tuple[list[Arrays], list[Arrays]]:

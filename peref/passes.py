@@ -67,7 +67,7 @@ def start_pass(
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
             tables, token = hooks.place_tables(be, pe, p, place), None
-            factor, more = layer.factor(place.i), layer.softcap or layer.sinks
+            factor, more = layer.factor(place.i), layer.softcap or layer.sinks or layer.cosine
             more = more or factor is not None or place.everywhere is not None
             more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
             more = more or layer.experts or not is_usual(cfg)

@@ -17,7 +17,7 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.golden.compute import model as stack
 from peref.golden.compute import reference, trace, training
-from peref.member import settings_of
+from peref.member import LEARNED, settings_of
 from peref.ops.feed import activated_linear
 from peref.ops.kept import Kept
 from peref.ops.linear import linear
@@ -358,7 +358,7 @@ def other_cycle(change):
             f"param.{layer}.{name.rpartition('.')[2]}": x
             for name, x in a.items()
             for layer in range(case.layers)
-            if name.endswith((".sinks", ".temperature"))
+            if name.endswith(tuple(f".{own}" for own in LEARNED))
         }
         found = reference.expected(replace(case, cycle=change(case.cycle)), more | a)
         return {

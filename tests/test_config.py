@@ -726,7 +726,7 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
                 r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, "
                 r"learned, window, chunk, global_tokens, temperature, temperature_length, temperature_slope, "
                 r"rotary_dim, "
-                r"layout, scale, softcap, sinks, experts, F$"
+                r"layout, scale, softcap, cosine, sinks, experts, F$"
             ),
         ),
         ("rope", "rotary_dm=2", r"has no option 'rotary_dm'; did you mean 'rotary_dim'\?"),
@@ -737,7 +737,7 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
                 r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, "
                 r"slopes, directions, across_layers, window, chunk, global_tokens, temperature, "
                 r"temperature_length, "
-                r"temperature_slope, scale, softcap, sinks, experts, F, base"
+                r"temperature_slope, scale, softcap, cosine, sinks, experts, F, base"
             ),
         ),
         (
@@ -745,7 +745,7 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "0.base=2",
             (
                 r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, "
-                r"across_layers, window, chunk, .*, scale, softcap, sinks, experts, F$"
+                r"across_layers, window, chunk, .*, scale, softcap, cosine, sinks, experts, F$"
             ),
         ),
         (

@@ -697,7 +697,7 @@ def test_every_option_of_alibi_by_name():
 # ---------------------------------------------------------------- settings of a layer, and fewer queries
 
 
-HEATED = {"temperature": "ssmax", "softcap": 1.5, "sinks": True, "chunk": 4, "scale": 0.75}
+HEATED = {"temperature": "ssmax", "cosine": True, "softcap": 1.5, "sinks": True, "chunk": 4, "scale": 0.75}
 
 
 def test_settings_of_a_layer_are_those_of_a_model():
@@ -705,7 +705,8 @@ def test_settings_of_a_layer_are_those_of_a_model():
     layer, and their gradients.
     """
     q, k, v, _ = qkvx()
-    p = frozen({"sinks": np.linspace(-1, 1, H), "temperature": np.linspace(0.5, 1, H)})
+    learned = {"sinks": (-1, 1), "temperature": (0.5, 1), "cosine": (-2, 1)}
+    p = frozen({n: np.linspace(*ends, H) for n, ends in learned.items()})
     given = HEATED | {"rope.base": 100.0}
     cycle = (("rope+alibi", given),)
     cfg = Config(pe=cycle, H=H, G=G, D=D, C=C, L=T, layers=1, window=3)
@@ -729,7 +730,8 @@ def test_settings_of_a_layer_are_those_of_a_model():
 def test_fewer_queries_than_keys_are_the_last(name, given):
     """Their rows of the whole, at any positions; the gradient reaches every key."""
     q, k, v, _ = qkvx()
-    for more in ({}, {"positions": np.array([0, 2, 3, 5, 6, 9, 11])}):
+    gains = [{"cosine": True}] if name == "xpos" else []  # behind which a vector has another length
+    for more in ({}, {"positions": np.array([0, 2, 3, 5, 6, 9, 11])}, *gains):
         whole = peref.attention(name, q, k, v, n=T, **given, **more)
         for few in (1, 3):
             last = q[:, :, T - few :]

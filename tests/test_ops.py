@@ -194,6 +194,7 @@ CASES = {
     "ops.attention.sunk": [
         ([random(3, 2, 7, 7), 2 * random(2)], {"at": at}) for at in (WHOLE, PACKED, WINDOW, CHUNKS, GLOBAL)
     ],
+    "ops.cosine.of_length": [([random(3, 2, 7, 4), np.array([3.0, 5.0])], {})],
     "ops.temperature.tempered": [
         ([random(3, 2, 7, 4), random(2)], {"factor": np.arange(1.0, 8.0)}),
         ([random(3, 2, 7, 4), None], {"factor": np.arange(1.0, 22.0).reshape(3, 7)}),

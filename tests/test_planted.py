@@ -120,6 +120,7 @@ ORDER = {
     "layout": "pairs-at-half",
     "scale": "softcap-before-scale",
     "softcap": "softcap-over-bias",
+    "cosine": "cosine-over-bias",
     "sinks": "scaled-sinks",
     **dict.fromkeys(("temperature", "temperature_slope", "temperature_length"), "temperature-over-logits"),
     "norm_place": "both: the norms behind swapped",

@@ -3,6 +3,7 @@ pieces, with gradients, in every backend; ignored, one off or on another layer t
 """
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ SEGMENTS = np.array([[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 2,
 
 
 def made(pe, **given):
-    return config("rope", **{"pe": pe, "layers": 4, "C": 24} | given)
+    return config("rope", **{"pe": pe, "layers": len(pe), "C": 24} | given)
 
 
 ALL = (
@@ -34,6 +35,7 @@ ALL = (
     ("t5", {"sinks": True, "window": 5, "global_tokens": 2}),
     ("none", {"temperature": "llama4", "temperature_length": 3, "temperature_slope": 0.5}),
     ("rope+forgetting", {"softcap": 2.0, "sinks": True, "temperature": "ssmax"}),
+    ("xpos+log_cpb", {"cosine": True, "temperature": "llama4", "temperature_length": 3}),
 )
 EACH = [
     {"chunk": 3},
@@ -41,6 +43,7 @@ EACH = [
     {"window": 3, "global_tokens": 2},
     {"chunk": 4, "global_tokens": 1},
     {"softcap": 0.5},
+    {"cosine": True},
     {"sinks": True},
     {"temperature": "llama4", "temperature_length": 3, "temperature_slope": 1.0},
     {"temperature": "ministral3", "temperature_length": 3, "temperature_slope": 1.0},
@@ -81,6 +84,9 @@ def by_hand(cfg, w, x, chunk=None, window=None, global_tokens=0, softcap=None, t
                 if far and min(i, j) >= global_tokens:
                     continue
                 s = hot * float(q[i, mine] @ k[j, its]) / math.sqrt(D)
+                if rest.get("cosine"):
+                    s *= math.exp(w["0.cosine"][h]) * math.sqrt(D)
+                    s /= np.linalg.norm(q[i, mine]) * np.linalg.norm(k[j, its])
                 weights[j] = math.exp(softcap * math.tanh(s / softcap) if softcap else s)
                 total += weights[j]
             out[i, mine] = sum(weight / total * v[j, its] for j, weight in weights.items())
@@ -102,6 +108,7 @@ OFF = [
     {"window": 3, "global_tokens": 3},
     {"chunk": 4, "global_tokens": 2},
     {"softcap": 0.75},
+    {"cosine": True, "scale": 0.5},
     {"sinks": False},
     {"temperature": "ministral3", "temperature_length": 3, "temperature_slope": 1.0},
     {"temperature": "ministral3", "temperature_length": 4, "temperature_slope": 1.0},
@@ -121,7 +128,7 @@ def test_each_ignored_off_by_one_or_on_the_other_layer_is_seen(given, wrong):
         (("rope", {}), ("rope", {})),
         (("rope", {}), ("rope", given)),
     ):
-        moved = {n.replace("0.sinks", "1.sinks").replace("0.temper", "1.temper"): a for n, a in p.items()}
+        moved = {re.sub(r"^0\.(sinks|temper|cosine)", r"1.\1", n): a for n, a in p.items()}
         assert apart(model.logits(made(cycle, layers=2), moved if cycle[1][1] else p, X), right, 1e-4)
 
 
@@ -196,9 +203,7 @@ def test_numba_computes_all_of_them():
     """Logits and every gradient, in float32, of sizes beyond a tile, beside padding; token by token."""
     pytest.importorskip("numba")
     be, x = backends.get("numba", threads=1), tokens(2, 300)
-    cfg = made(
-        (*ALL, ("alibi", {"softcap": 1.0, "chunk": 90}), ("t5", {"sinks": True, "softcap": 0.5})), layers=6
-    )
+    cfg = made((*ALL, ("alibi", {"softcap": 1.0, "chunk": 90}), ("t5", {"sinks": True, "softcap": 0.5})))
     wide = weights(cfg)
     p = {n: a.astype(np.float32) for n, a in wide.items()}
     seg = np.ones((2, 300), int)
@@ -251,13 +256,15 @@ def test_what_the_kernels_of_cuda_lack_is_refused():
 
 
 def test_parameters_of_settings_and_where_they_start():
-    """Sinks at 0, the factor of ssmax so that it is 1 at the last of L tokens; none decays."""
+    """Sinks at 0, cosines at ln 10, the factor of ssmax so that it is 1 at the last of L tokens."""
     p = model.init(made(ALL, L=16))
-    assert sorted(n for n in p if "sinks" in n or "temperature" in n) == [
+    assert sorted(n for n in p if "sinks" in n or "temperature" in n or "cosine" in n) == [
         "1.sinks",
         "3.sinks",
         "3.temperature",
+        "4.cosine",
     ]
+    same(p["4.cosine"], np.full(6, math.log(10), np.float32), 0)
     same(p["3.temperature"], np.full(6, 1 / math.log(16), np.float32), 0)
     same(p["1.sinks"], np.zeros(6, np.float32), 0)
 
@@ -296,6 +303,7 @@ def test_a_temperature_reads_positions():
         ),
         ("mrope", ["temperature=logn"], "mrope tells 3 axes apart; a temperature wants one position"),
         ("path", ["sinks=true"], "'path' has no option 'sinks'"),
+        ("mamba", ["cosine=true"], "'mamba' has no option 'cosine'"),
         ("mamba", ["temperature=logn"], "'mamba' has no option 'temperature'"),
         ("pyramid", ["chunk=3"], "pyramid has no attention that a window could limit"),
     ],

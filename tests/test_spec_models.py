@@ -142,9 +142,12 @@ def attention(name, p, h, i, o, f, q, k, v):
     )
     see = ((s <= t) | (not f["causal"])) & near
     f = f | {"R": o.get("rotary_dim", f["R"] or D), "layout": o.get("layout", f["layout"])}
+    if o.get("cosine"):
+        q, k = (y / np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12) for y in (q, k))
+        q = q * np.exp(np.minimum(p["cosine"], np.log(100)))[:, None, None]
     q = q * np.broadcast_to(factor(o, i, f["L"], p), (H, T))[..., None]
     k, v = (np.repeat(y, H // f["G"], 0) for y in (k, v))
-    scale, added = o.get("scale"), []
+    scale, added = o.get("scale", 1 if o.get("cosine") else None), []
     for one in name.split("+"):
         hook, program = get(one).hook, getattr(module(one), "program", None)
         mine = own(name, one, p), own(name, one, o), f
@@ -178,7 +181,7 @@ def layer(name, p, l, x, i, o, f, first):
     of, T = {key.removeprefix(f"{l}."): y for key, y in p.items() if key.startswith(f"{l}.")}, len(x)
     inner = {key.removeprefix("pe.0."): y for key, y in p.items() if key.startswith("pe.0.")}
     inner |= {key.removeprefix("pe."): y for key, y in of.items() if key.startswith("pe.")}
-    inner |= {key: of[key] for key in ("sinks", "temperature") if key in of}
+    inner |= {key: of[key] for key in ("sinks", "temperature", "cosine") if key in of}
     place, factor = f.get("norm_place", "before"), f.get("residual_factor", 1)
     if f.get("norm_from_one"):
         of = {key: y + 1 if "norm" in key or "after" in key else y for key, y in of.items()}

@@ -4,6 +4,7 @@ A gradient passes through these bends of peref/ops and peref/encodings, and no o
 
     max(|m threshold|, i)   fire                       a tie from the start: m begins at 1
     max(root, |sum|)        retnet, rows="parallel"
+    min(s, ln 100)          cosine
     |c|, |m|                fire                       at 0
     relu, leaky relu        fire, dape, dynamic_bias   by custom, as in PyTorch
     min(p, P-1), floor(p)   cope                       by custom, as in its authors' code: test_cope.py
@@ -30,6 +31,7 @@ from peref.golden.compute.reference import expected, inputs
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
 from peref.ops.activation import relu
+from peref.ops.cosine import HUNDRED, of_length
 
 FIRE, RETNET = (import_module(files()[name]) for name in ("fire", "retnet"))
 ROWS = np.array([[0, 1, 2, 3, 4, 5, 6, 7], [4, 4, 9, 2, 0, 4, 1, 3]])
@@ -99,6 +101,11 @@ def test_retnet_shares_the_derivative_of_its_rows(rng):
     o, weights = rng.standard_normal((1, 1, 5, 3)), np.array([1.0, 4.0, 9.0, 4.0, 0.0]).reshape(1, 1, 5, 1)
     sums = np.array([1.0, -2.0, 7.0, 0.5, -1.0]).reshape(1, 1, 5, 1)
     gradient(RETNET.evened, [o, weights, sums], wrt=[0, 2], tolerance=NEAR, elementwise=True)
+
+
+def test_cosines_share_the_derivative_of_their_limit(rng):
+    s = np.array([HUNDRED, 2.0, 5.0])
+    gradient(of_length, [rng.standard_normal((1, 3, 2, 4)), s], tolerance=NEAR, elementwise=True)
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.01])

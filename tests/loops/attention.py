@@ -5,7 +5,8 @@
           its term is not there
 
 Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped queries: Ainslie et al. 2023, arXiv:2305.13245,
-section 2.2; cap: Gemma Team 2024, arXiv:2408.00118; sink: the code of gpt-oss.
+section 2.2; cap: Gemma Team 2024, arXiv:2408.00118; sink: the code of gpt-oss; cosines: Liu et al. 2021,
+arXiv:2111.09883, section 3.2.
 
 q [H][T][D], k [G][S][D], v [G][S][Dv], bias and term [H][T][S], read only where a key is seen. The queries
 are the last T of the S slots. A window of w slots counts the query's own: |t - s| < w; a chunk of c tokens:
@@ -45,6 +46,14 @@ def factors(kind, i, L, slope, s):
 
 def capped(z, c):
     return z if c is None else c * math.tanh(z / c)
+
+
+def cosines(q, k, s):
+    """q and k over their norms, at least 1e-12, and q times its head's factor, at most 100."""
+    unit = lambda x: [a / max(math.sqrt(sum(b * b for b in x)), 1e-12) for a in x]
+    times = [min(math.exp(own), 100.0) for own in s]
+    q = [[[f * a for a in unit(x)] for x in head] for head, f in zip(q, times, strict=True)]
+    return q, [[unit(x) for x in head] for head in k]
 
 
 def logit(q, k, scale, hot, cap):

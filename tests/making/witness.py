@@ -168,6 +168,9 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
         [[found(h, t, s) if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
         for h in range(case.H)
     ]
+    if layer.cosine:
+        q, k = loops_attention.cosines(part["q"], part["k"], p["cosine"])
+        part = part | {"q": q, "k": k}
     for one_of in encodings_in(case):
         mine = inside(one_of.encoding, p) if "+" in case.members[0][0] else p
         loop = loop_of(one_of, **({"beside": extra} if added else {})) if case.cycle else loop

@@ -16,6 +16,7 @@ from recipes.families import (
 )
 from recipes.wholes import aligned
 
+FULL = settings.FULL
 MUTANTS = settings.MUTANTS + cross.MUTANTS
 TRAPS = settings.TRAPS | cross.TRAPS
 

@@ -64,6 +64,37 @@ CASES = [
         T=3,
     ),
     attn(
+        "cosine",
+        "Logits are the cosine of q and k times exp of a number that each head learns, and no D^-0.5.",
+        "cosine.ignored",
+        "cosine.factor",
+        "attn.scale",
+        options={"cosine": True},
+        D=3,
+    ),
+    attn(
+        "cosine-rope-alibi",
+        "Vectors get their length first, before all that a layer may do; one head is beyond ln 100.",
+        "cosine.ignored",
+        "cosine.factor",
+        "cosine.limit",
+        "cosine.over_bias",
+        cycle=(("rope+alibi", {"cosine": True, "softcap": 50.0, "scale": 0.75}),),
+        H=2,
+        T=4,
+        D=2,
+        off=2.3,
+    ),
+    attn(
+        "cosine-window",
+        "Swin v2's attention, whole: cosines and the continuous bias in a window of 2 rows and 3 columns.",
+        "cosine.over_bias",
+        cycle=(("log_cpb", {"cosine": True, "columns": 3, "width": 4}),),
+        positions=(0, 1, 2, 5, 6, 7),
+        causal=False,
+        T=6,
+    ),
+    attn(
         "chunk",
         "A query sees the keys of its own chunk of 3 tokens.",
         "chunk.ignored",
@@ -161,6 +192,7 @@ CASES = [
     ),
 ]
 
+FULL = ("attn/cosine", "attn/cosine-window")
 CYCLE = (
     ("rope", {"window": 3, "rotary_dim": 2, "layout": "interleaved"}),
     ("rope+alibi", {"softcap": 0.5, "sinks": True, "alibi.max_bias": 2.0}),
@@ -270,6 +302,18 @@ WHOLES += [
     ModelCase(
         "none",
         "model",
+        "cycle-cosine",
+        "One layer has cosines, then a temperature, and turns, also through a cache; the other has products.",
+        (*OF_LAYERS, "cache.ignored"),
+        cycle=(("rope", {"cosine": True, "temperature": "ministral3"} | HOT), ("none", {})),
+        calls=((0, 3, True, 16), (3, 5, False, 16)),
+        **FEW | {"T": 5, "layers": 2},
+    )
+]
+WHOLES += [
+    ModelCase(
+        "none",
+        "model",
         "cycle-global",
         "One layer has a window and a global token, the other a learned temperature, behind the norm of its "
         "queries; their layouts differ.",
@@ -345,6 +389,31 @@ TRAPS = {
         "all heads have the sink of the first",
         "heads attend too much or too little",
         "sinks are [H], one for each query head",
+    ),
+    "cosine.ignored": trap(
+        "OPTION",
+        "q and k, or one of them, are not unit vectors",
+        "logits grow with the vectors",
+        "divide each head of q and of k by the root of the sum of its squares",
+        "ChristophReich1996/Swin-Transformer-V2#1",
+    ),
+    "cosine.factor": trap(
+        "SCALING",
+        "cosines are not multiplied by exp of what their head learned",
+        "heads are too sharp or too flat",
+        "learned is s_h, which begins at ln 10; the factor is exp(s_h)",
+    ),
+    "cosine.limit": trap(
+        "RANGE",
+        "the factor of cosines has no limit of 100, or another",
+        "a head that learned more attends to one key alone",
+        "exp(min(s, ln 100)); beyond it the derivative of s is 0",
+    ),
+    "cosine.over_bias": trap(
+        "MISSING_STEP",
+        "the learned factor multiplies the bias too",
+        "distance counts ten times and more",
+        "multiply the cosines, then add the bias",
     ),
     "chunk.ignored": trap(
         "OPTION",
@@ -527,6 +596,15 @@ def over_logits(case, a):
     return patched("golden.compute.operation", scores=hot)(cold(case), a)
 
 
+def longer_bias(case, a):
+    """The factor of cosines multiplies finished logits."""
+    if not case.cycle:
+        return None
+    usual, by = operation.scores, np.exp(np.minimum(a["param.cosine"], math.log(100)))[:, None, None]
+    hot = lambda *arrays, **how: value(usual(*arrays, **how)) * by
+    return patched("golden.compute.operation", scores=hot)(case, a | {"param.cosine": 0 * a["param.cosine"]})
+
+
 def first_value(case, a):
     """The weight of the sink goes to the first value."""
     found = expected(case, a)
@@ -695,6 +773,60 @@ MUTANTS = [
         ),
     ),
     mutant("one-sink", "sinks.shared", "all your heads have the sink of the first", of_first_head("sinks")),
+    mutant(
+        "no-cosine",
+        "cosine.ignored",
+        "your logits are products of q and k, no cosines",
+        lambda case, a: settings("cosine", cosine="")(
+            case, {n: x for n, x in a.items() if n != "param.cosine"}
+        ),
+    ),
+    mutant(
+        "cosine-of-queries",
+        "cosine.ignored",
+        "your keys are no unit vectors",
+        having("cosine", patched("hooks", unit=lambda x, *, eps: x)),
+        held_out=True,
+    ),
+    mutant(
+        "cosine-times-s",
+        "cosine.factor",
+        "your cosines are multiplied by the learned number itself",
+        having(
+            "cosine", lambda case, a: expected(case, a | {"param.cosine": np.log(abs(a["param.cosine"]))})
+        ),
+    ),
+    mutant(
+        "cosine-over-exp",
+        "cosine.factor",
+        "your cosines are divided by exp of the learned number",
+        having("cosine", lambda case, a: expected(case, a | {"param.cosine": -a["param.cosine"]})),
+        held_out=True,
+    ),
+    mutant(
+        "one-cosine",
+        "cosine.factor",
+        "all your heads have the learned number of the first",
+        of_first_head("cosine"),
+    ),
+    mutant(
+        "cosine-without-limit",
+        "cosine.limit",
+        "your cosines are multiplied by more than 100",
+        having("cosine", patched("ops.cosine", HUNDRED=math.inf)),
+    ),
+    mutant(
+        "cosine-over-bias",
+        "cosine.over_bias",
+        "the factor of your cosines multiplies the bias too",
+        having("cosine", longer_bias),
+    ),
+    mutant(
+        "cosine-with-scale",
+        "attn.scale",
+        "your cosines are multiplied by D^-0.5 too",
+        settings("cosine", scale=lambda case: case.D**-0.5),
+    ),
     mutant("no-chunk", "chunk.ignored", "your queries see every chunk", settings("chunk", chunk=1000)),
     mutant(
         "chunk-as-window",

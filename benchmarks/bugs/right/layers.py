@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from ..tape import exp, raw, tanh, where
+from ..tape import exp, raw, sqrt, tanh, where
 from .base import Attention
 from .biases import Alibi
+from .images import LogCpb
 from .rotations import Rope
 
 
@@ -15,7 +16,7 @@ class Layer(Attention):
         self.window = self.o.get("window", self.window)
         self.R, self.layout = self.o.get("rotary_dim", self.R or self.D), self.o.get("layout", self.layout)
         self.turning = self.beside(Rope, "rope", names)
-        self.other = self.beside(Alibi, "alibi", names)
+        self.other = self.beside(Alibi, "alibi", names) or self.beside(LogCpb, "log_cpb", names)
 
     def beside(self, kind, name, names):
         """Another encoding of this layer, None where it has no such one."""
@@ -30,7 +31,7 @@ class Layer(Attention):
         return self.other and self.other.bias(q, i, keys, see)
 
     def scale(self):
-        return self.o.get("scale", super().scale())
+        return self.o.get("scale", 1.0 if "cosine" in self.p else super().scale())
 
     def factor(self, i):
         """What queries at positions i are multiplied by, as [...,T,1]."""
@@ -46,6 +47,12 @@ class Layer(Attention):
         return f.astype(self.work)[..., None]
 
     def turned(self, x, i, n, side):
+        if "cosine" in self.p:
+            norm = sqrt((x * x).sum(-1))
+            x = x / where(raw(norm) > 1e-12, norm, 1e-12).reshape(*norm.shape, 1)
+        if "cosine" in self.p and side == "q":
+            s = self.p["cosine"]
+            x = x * exp(where(raw(s) < np.log(100), s, np.log(100.0))).reshape(self.H, 1, 1)
         x = self.turning.turned(x, i, n, side) if self.turning else x
         if side != "q" or "temperature" not in self.o:
             return x

@@ -14,10 +14,9 @@ width  Swin v2 has 512.
 reach  None: w - 1, the farthest in the window. Swin v2 keeps that of the window it was trained in
        (pretrained_window_size) when the window grows.
 
-Not here: windows that are not square; cosine attention, which Swin v2 has beside it (logits are the cosine of
-q and k times a learned number for each head, at most 100). With qk_norm and a layer's scale of 1/D logits
-here are the cosine times products of the weights of qnorm and knorm, which all heads share. CrossFormer's
-network is in dynamic_bias.
+Swin v2 has cosine attention beside it: a layer's setting, cosine=true (ops/cosine.py).
+
+Not here: windows that are not square. CrossFormer's network is in dynamic_bias.
 """
 
 import math

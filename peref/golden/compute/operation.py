@@ -102,7 +102,7 @@ def place_inputs(case: Case) -> Arrays:
     return found if case.seg is None else found | {"seg": np.array(case.at.seg)}
 
 
-def given_inputs(case: Case, rng: Any, off: float = 0.3) -> Arrays:
+def given_inputs(case: Case, rng: Any, off: float) -> Arrays:
     """All but cotangents; parameters are so far off where init puts them."""
     found = place_inputs(case)
     if case.hook == "bias" and case.level == "table":
@@ -122,7 +122,7 @@ def given_inputs(case: Case, rng: Any, off: float = 0.3) -> Arrays:
 def operation_inputs(case: Case) -> Arrays:
     """All that goes in, cotangents included."""
     rng, tape = generator(0, case.id), Tape()
-    found = given_inputs(case, rng)
+    found = given_inputs(case, rng, case.off)
     outputs = operate(case, found | {name: tape.watch(found[name]) for name in watched(found)})
     for name, y in outputs.items():
         if isinstance(y, Var) and (name in DIFFERENTIATED[case.level] or name.startswith("last.")):

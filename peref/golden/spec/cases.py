@@ -87,6 +87,7 @@ class Case:
     seg_keys: Any = None
     # positions for the budgets, where at those of the case every rounding would break a tie
     untied: Any = None
+    off: float = 0.3  # how far its parameters are from where they begin, a standard deviation
 
     @property
     def hook(self) -> str:
