@@ -279,6 +279,52 @@ def x_transformers_forgetting():
     )
 
 
+def x_transformers_pope():
+    """What a phase above 0 becomes, and its gradient; and the scale of logits that are 2D wide, D 4."""
+    import torch
+    from x_transformers.attend import Attend
+    from x_transformers.x_transformers import PolarEmbedding, apply_polar_pos_emb
+
+    made = PolarEmbedding(4, 1)
+    made.learned_bias.data[:] = torch.tensor([0.5, -0.5, 7.0, -7.0])
+    freqs, bias = made(torch.arange(2))
+    bias.sum().backward()
+    say("phases 0.5, -0.5, 7, -7", [round(v, 5) for v in bias.flatten().tolist()], [0.5, -0.5, 7.0, -7.0])
+    say("their gradient", made.learned_bias.grad.flatten().tolist(), [1.0] * 4)
+    q = apply_polar_pos_emb(torch.zeros(1, 1, 2, 4), freqs)
+    k = apply_polar_pos_emb(torch.zeros(1, 1, 2, 4), freqs + torch.zeros(1, 1, 1, 4))
+    _, found = Attend(heads=1)(q, k, torch.ones(1, 1, 2, 4))
+    turned = [math.cos(10000 ** (-c / 4)) for c in range(4)]
+    by = lambda width: math.log(2) ** 2 * sum(turned) / math.sqrt(width)
+    say("logit of query 1 and key 0, with D", float(found.pre_softmax_attn[0, 0, 1, 0]), by(4))
+    say("logit of query 1 and key 0, with 2D", float(found.pre_softmax_attn[0, 0, 1, 0]), by(8))
+
+
+def timm_sincos():
+    """Eight channels of row 1, column 2 in an image of 2 by 3."""
+    from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
+
+    w = [1.0, 0.01]
+    one = lambda a: [math.sin(a * v) for v in w] + [math.cos(a * v) for v in w]
+    for interleaved in (False, True):
+        rows = build_sincos2d_pos_embed([2, 3], 8, interleave_sin_cos=interleaved)
+        words = f"interleave_sin_cos={interleaved}; want: row, then column, each sines and then cosines"
+        say(words, [round(v, 5) for v in rows[5].tolist()], [round(v, 5) for v in one(1) + one(2)])
+
+
+def transformers_kimi_gate():
+    """The log decay of KDA where the gate is nearly shut, A 1, float32."""
+    import torch
+    from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearConfig, KimiLinearForgetGate
+
+    gate = KimiLinearForgetGate(KimiLinearConfig(hidden_size=1, linear_num_heads=1, linear_head_dim=1))
+    for value in (gate.A_log, gate.f_a_proj.weight, gate.f_b_proj.weight):
+        torch.nn.init.zeros_(value)
+    for x in (-5.0, -15.0, -17.0, -20.0):
+        torch.nn.init.constant_(gate.dt_bias, x)
+        say(f"gate {x}", float(gate(torch.zeros(1, 1, 1)).detach()), -math.log1p(math.exp(x)))
+
+
 FINDINGS = [f for name, f in list(globals().items()) if callable(f) and name not in ("say",)]
 
 

@@ -1,5 +1,5 @@
 """flash-linear-attention: its references in plain torch, which need no GPU: PaTH and forgetting attention,
-retention, RWKV-6, RWKV-7, the rotation.
+retention, RWKV-6, RWKV-7, DeltaNet, Gated DeltaNet, KDA, GLA, Mamba-2 (as simple GLA), the rotation.
 
 Each computes the inner operation; projections, shifts, convolutions and norms around it are torch's, with the
 parameters of the case. The rotation is rotary_embedding_ref with its RotaryEmbedding's frequencies. They
@@ -10,11 +10,17 @@ import math
 
 import torch
 from fla.modules.rotary.ops import RotaryEmbedding, rotary_embedding_ref
+from fla.ops.delta_rule.naive import delta_rule_recurrence
 from fla.ops.forgetting_attn.naive import naive_forgetting_attn
+from fla.ops.gated_delta_rule.naive import naive_recurrent_gated_delta_rule
 from fla.ops.generalized_delta_rule.dplr.naive import dplr_recurrence
+from fla.ops.gla.naive import naive_recurrent_gla
+from fla.ops.kda.gate import naive_kda_gate
+from fla.ops.kda.naive import naive_recurrent_kda
 from fla.ops.path_attn.naive import naive_path_attn
 from fla.ops.retention.naive import naive_retention
 from fla.ops.rwkv6.recurrent_naive import naive_recurrent_rwkv6
+from fla.ops.simple_gla.naive import naive_recurrent_simple_gla
 from through_torch import adapter, counts, rotated
 from torch.nn import functional as F
 
@@ -157,7 +163,74 @@ def rwkv7(case, a, o, facts):
     return {"y": F.linear(g * (y + by_token(own).flatten(2)), p["o.weight"])}
 
 
+# ---------------------------------------------------------------- the delta family
+
+
+def lined(a, p, roles):
+    """silu(conv(W x)) for each of the roles, [B,T,E], and the tails that are handed on."""
+    found, last = [], {}
+    for role in roles:
+        line, taps = F.linear(a["x"], p[f"{role}.weight"]), p[f"{role}.conv"]
+        tail = a.get(f"state.{role}", line.new_zeros(len(line), taps.shape[1] - 1, len(taps)))
+        whole = torch.cat([tail, line], 1)
+        last[f"last.{role}"] = whole[:, line.shape[1] :]
+        y = F.conv1d(by_token(whole), taps[:, None], p.get(f"{role}.conv.bias"), groups=len(taps))
+        found.append(F.silu(by_token(y)))
+    return found, last
+
+
+def delta(case, a, o, facts):
+    """What stands around each recurrence is torch's, as in the layers of the same names."""
+    p = {name.removeprefix("param."): y for name, y in a.items() if name.startswith("param.")}
+    name, x, D, last = case["encoding"], a["x"], facts["D"], {}
+    wide = lambda y, width=D: y.unflatten(-1, (-1, width))  # [B,T,heads,width]
+    V = D * o.get("value_factor", 1)
+    start = {"initial_state": a.get("state.s"), "output_final_state": True}
+    unit = lambda y: y * torch.rsqrt((y * y).sum(-1, keepdim=True) + o["unit_eps"])
+    if name == "gla":
+        q, k, v = (wide(F.linear(x, p[f"{role}.weight"]), D if role in "qk" else V) for role in "qkv")
+        low = F.linear(F.linear(x, p["g.down.weight"]), p["g.up.weight"], p["g.bias"])
+        y, s = naive_recurrent_gla(q, k, v, wide(F.logsigmoid(low) / o["normalizer"]), **start)
+    elif name == "mamba2":
+        (u, b, c), last = lined(a, p, "xbc")
+        dt = F.softplus(F.linear(x, p["dt.weight"]) + p["dt.bias"])
+        u = wide(u)
+        of_heads = lambda y: wide(y, o["state_size"]).repeat_interleave(u.shape[2] // o["groups"], 2)
+        y, s = naive_recurrent_simple_gla(
+            of_heads(c), of_heads(b), dt[..., None] * u, -dt * p["A_log"].exp(), 1.0, **start
+        )
+        y = y + p["D"][:, None] * u
+    else:
+        (q, k, v), last = lined(a, p, "qkv")
+        v = wide(v, V)
+        q, k = (unit(wide(y)).repeat_interleave(o.get("value_heads", 1), 2) for y in (q, k))
+        beta = o["max_beta"] * torch.sigmoid(F.linear(x, p["b.weight"]))
+        if name == "deltanet":
+            y, s = delta_rule_recurrence(*map(by_token, (q, k, v, beta)), **start)
+            y = by_token(y)
+        elif name == "gated_deltanet":
+            g = -p["A_log"].exp() * F.softplus(F.linear(x, p["a.weight"]) + p["dt.bias"])
+            y, s = naive_recurrent_gated_delta_rule(q, k, v, beta, g, **start)
+        else:
+            low = F.linear(F.linear(x, p["f.down.weight"]), p["f.up.weight"])
+            y, s = naive_recurrent_kda(
+                q, k, v, naive_kda_gate(wide(low), p["A_log"], p["dt.bias"]), beta, **start
+            )
+    if name == "mamba2":
+        y = wide(y.flatten(2) * F.silu(F.linear(x, p["z.weight"])), y[0, 0].numel() // o["groups"])
+        y = F.rms_norm(y, y.shape[-1:], eps=o["eps"]).flatten(2) * p["norm.weight"]
+    else:
+        y = F.rms_norm(y, y.shape[-1:], p["norm.weight"], o["eps"]).flatten(2)
+        if name == "kda":
+            y = y * torch.sigmoid(F.linear(F.linear(x, p["g.down.weight"]), p["g.up.weight"]))
+        elif name != "deltanet":
+            y = y * F.silu(F.linear(x, p["z.weight"]))
+    asked = {"last.s": s, **last} if "before" in facts else {}
+    return {"y": F.linear(y, p["o.weight"])} | asked
+
+
 PARTS = {
+    **dict.fromkeys(("deltanet", "gated_deltanet", "gla", "kda", "mamba2"), delta),
     "rope": rotation,
     "forgetting": forgetting,
     "path": path,

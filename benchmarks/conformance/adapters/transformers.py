@@ -7,16 +7,26 @@ cosines and sines    LlamaRotaryEmbedding with the rope_parameters of the case; 
 only a part turns
 dynamic, longrope    the function of ROPE_INIT_FUNCTIONS with the n of the case as its seq_len; their state
                      over calls is not asked for here
-mrope                Qwen2-VL's (chunked) and Qwen3-VL's (interleaved)
+mrope                Qwen2-VL's (chunked) and Qwen3-VL's (interleaved), or Qwen3.5's where a part turns
 YaRN's softmax scale DeepSeek-V3's yarn_apply_mscale: Llama's class has none
 ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, attention of Llama's eager path
                      (its softmax is float32)
+DeBERTa              v2's DisentangledSelfAttention, asked for what it adds to the logits
+gated_deltanet, kda  the layers of Qwen3.5 and of Kimi Linear; Mamba-2 the mixer of its model. All without a
+                     cache, so a state that is handed in is not asked for
 """
+
+import sys
 
 import torch
 from through_torch import adapter, at_queries, counts, put, put_mamba, seen
 from transformers import logging
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.deberta_v2.modeling_deberta_v2 import (
+    DebertaV2Config,
+    DisentangledSelfAttention,
+    make_log_bucket_position,
+)
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as turn_adjacent
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXRotaryEmbedding
@@ -28,12 +38,29 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.mamba.modeling_mamba import MambaConfig, MambaMixer
+from transformers.models.mamba2.modeling_mamba2 import Mamba2Config, Mamba2Mixer
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 from transformers.models.rwkv.modeling_rwkv import RwkvConfig, RwkvSelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention, T5Config
+
+fla = sys.modules.get("fla")
+sys.modules["fla"] = None  # its kernels, which these layers take where it is installed, need a GPU
+from transformers.models.kimi_linear.modeling_kimi_linear import (  # noqa: E402
+    KimiLinearConfig,
+    KimiLinearDeltaAttention,
+)
+from transformers.models.qwen3_5.modeling_qwen3_5 import (  # noqa: E402
+    Qwen3_5GatedDeltaNet,
+    Qwen3_5TextConfig,
+    Qwen3_5TextRotaryEmbedding,
+)
+
+del sys.modules["fla"]
+if fla:
+    sys.modules["fla"] = fla
 
 PACKAGES = ("transformers", "torch")
 DTYPES = ("f32", "bf16")
@@ -167,7 +194,9 @@ def rotation(case, a, o, facts):
     if given is None:
         return None
     part = facts["R"] != facts["D"]
-    if part and case["encoding"] not in ("rope", "pi", "yarn", "llama3", "dynamic_ntk", "longrope"):
+    sectioned = case["encoding"] == "mrope" and o["order"] == "interleaved"
+    parted = ("rope", "pi", "yarn", "llama3", "dynamic_ntk", "longrope")
+    if part and not sectioned and case["encoding"] not in parted:
         return None
     sizes = {
         "hidden_size": facts["H"] * facts["D"],
@@ -177,6 +206,11 @@ def rotation(case, a, o, facts):
     }
     if part:
         given |= {"partial_rotary_factor": facts["R"] / facts["D"]}
+    if part and sectioned:
+        rotary = Qwen3_5TextRotaryEmbedding(
+            Qwen3_5TextConfig(rope_parameters=given, head_dim=facts["D"], **sizes)
+        )
+    elif part:
         config = GPTNeoXConfig(rope_parameters=given, **sizes)
         rotary = GPTNeoXRotaryEmbedding(config)
     else:
@@ -297,6 +331,97 @@ def mamba(case, a, o, facts):
     return {"y": layer(a["x"])}
 
 
+# ---------------------------------------------------------------- the second catalogue
+
+
+def deberta(case, a, o, facts):
+    i = a["positions"]
+    if i.ndim > 1 or i.is_floating_point():
+        return None
+    words = {"max_relative_positions": o["max_distance"], "position_buckets": o["buckets"]}
+    H, width = facts["H"], facts["H"] * facts["D"]
+    config = DebertaV2Config(
+        hidden_size=width,
+        num_attention_heads=H,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        hidden_dropout_prob=0.0,
+        **words,
+    )
+    layer = DisentangledSelfAttention(config)
+    put(layer.pos_key_proj, "weight", a["param.key.weight"])
+    put(layer.pos_key_proj, "bias", torch.zeros(width, dtype=a["q"].dtype))
+    put(layer.pos_query_proj, "weight", a["param.query.weight"])
+    put(layer.pos_query_proj, "bias", a["param.query.bias"])
+    apart = make_log_bucket_position(i[:, None] - i, o["buckets"], o["max_distance"])
+    q, k = (x.repeat_interleave(H // x.shape[1], 1).flatten(0, 1) for x in (a["q"], a["k"]))
+    term = layer.disentangled_attention_bias(q, k, apart, a["param.table"], 3).view(-1, H, *apart.shape)
+    if case["level"] == "op":
+        return {"term": torch.where(seen(case, a), term, 0)}
+    return attention(case, a, a["q"], a["k"], term, (3 * facts["D"]) ** -0.5)
+
+
+def layer_of_deltas(case, a, o, facts):
+    """Gated DeltaNet or KDA with the parameters of the case, in the order in which the layers stack them."""
+    kind, p = case["encoding"], {n.removeprefix("param."): x for n, x in a.items() if n.startswith("param.")}
+    if (o["max_beta"], o["unit_eps"]) != (1.0, 1e-6) or "seg" in a:
+        return None
+    H, D = facts["H"], facts["D"]
+    sizes = {
+        "hidden_size": facts["C"],
+        "linear_conv_kernel_dim": o["kernel"],
+        "rms_norm_eps": o["eps"],
+        "layer_types": ["linear_attention"],
+        "num_hidden_layers": 1,
+    }
+    if kind == "gated_deltanet":
+        sizes |= {"linear_num_key_heads": H, "linear_num_value_heads": H * o["value_heads"]}
+        sizes |= {"linear_key_head_dim": D, "linear_value_head_dim": D * o["value_factor"]}
+        layer = Qwen3_5GatedDeltaNet(Qwen3_5TextConfig(**sizes), 0)
+        put(layer.in_proj_qkv, "weight", torch.cat([p[f"{r}.weight"] for r in "qkv"]))
+        maps = {"in_proj_z": "z", "in_proj_b": "b", "in_proj_a": "a", "out_proj": "o", "norm": "norm"}
+        put(layer, "A_log", p["A_log"])
+        put(layer, "dt_bias", p["dt.bias"])
+    else:
+        layer = KimiLinearDeltaAttention(KimiLinearConfig(linear_num_heads=H, linear_head_dim=D, **sizes), 0)
+        maps = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "b_proj": "b", "o_proj": "o", "o_norm": "norm"}
+        maps |= {"g_a_proj": "g.down", "g_b_proj": "g.up"}
+        maps |= {"forget_gate.f_a_proj": "f.down", "forget_gate.f_b_proj": "f.up"}
+        put(layer.forget_gate, "A_log", p["A_log"].view(1, 1, -1, 1))
+        put(layer.forget_gate, "dt_bias", p["dt.bias"])
+    for its, mine in maps.items():
+        put(layer.get_submodule(its), "weight", p[f"{mine}.weight"])
+    put(layer.conv1d, "weight", torch.cat([p[f"{r}.conv"] for r in "qkv"])[:, None])
+    return {"y": layer(a["x"])}
+
+
+def mamba2(case, a, o, facts):
+    if "seg" in a:
+        return None
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    inside = o["expand"] * facts["H"] * facts["D"]
+    config = Mamba2Config(
+        hidden_size=inside,  # the input is narrower: its maps are those of the case
+        expand=1,
+        num_heads=o["expand"] * facts["H"],
+        head_dim=facts["D"],
+        state_size=o["state_size"],
+        n_groups=o["groups"],
+        conv_kernel=o["kernel"],
+        layer_norm_epsilon=o["eps"],
+        chunk_size=4,
+    )
+    layer = Mamba2Mixer(config, 0)
+    put(layer.in_proj, "weight", torch.cat([p[f"{r}.weight"] for r in ("z", "x", "b", "c", "dt")]))
+    put(layer.conv1d, "weight", torch.cat([p[f"{r}.conv"] for r in "xbc"])[:, None])
+    put(layer.conv1d, "bias", torch.cat([p[f"{r}.conv.bias"] for r in "xbc"]))
+    for its, mine in {"A_log": "A_log", "D": "D", "dt_bias": "dt.bias"}.items():
+        put(layer, its, p[mine])
+    put(layer.norm, "weight", p["norm.weight"])
+    put(layer.out_proj, "weight", p["o.weight"])
+    return {"y": layer(a["x"])}
+
+
 ROTATIONS = ("rope", "pi", "dynamic_ntk", "llama3", "yarn", "p_rope", "longrope", "mrope")
 PARTS = dict.fromkeys(ROTATIONS, rotation) | {
     "alibi": alibi,
@@ -305,5 +430,9 @@ PARTS = dict.fromkeys(ROTATIONS, rotation) | {
     "none": none,
     "rwkv4": rwkv4,
     "mamba": mamba,
+    "mamba2": mamba2,
+    "gated_deltanet": layer_of_deltas,
+    "kda": layer_of_deltas,
+    "deberta": deberta,
 }
 run = adapter(compute)

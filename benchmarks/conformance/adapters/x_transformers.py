@@ -1,5 +1,5 @@
 """x-transformers (lucidrains): RoPE, interpolation, NTK, xPos, ALiBi, T5 buckets, dynamic bias, CoPE, the
-forget gate, sinusoids, learned rows.
+forget gate, PoPE, sinusoids, learned rows.
 
 Its pairs are adjacent channels; cases of the other layout come with their channels permuted. Its T5 bias has
 a factor of its own, which is 1 here. Its xPos has the centre at half the length, ours at 0: only attention is
@@ -15,9 +15,11 @@ from x_transformers.x_transformers import (
     CoPE,
     DataDependentAlibi,
     DynamicPositionBias,
+    PolarEmbedding,
     RelativePositionBias,
     RotaryEmbedding,
     ScaledSinusoidalEmbedding,
+    apply_polar_pos_emb,
     apply_rotary_pos_emb,
 )
 
@@ -152,6 +154,17 @@ def forgetting(case, a, o, facts):
     return plain_attention(case, a, a["q"], a["k"], a["v"], term)
 
 
+def pope(case, a, o, facts):
+    made = PolarEmbedding(facts["D"], facts["G"], base=o["base"])
+    put(made, "learned_bias", a["param.delta"][:, None] % -(2 * torch.pi))  # it wants them from -2 pi to 0
+    i = a["positions"]
+    freqs, bias = made(i)
+    freqs = freqs[:, None]  # [B or 1,1,T,D]
+    q, k = apply_polar_pos_emb(a["q"], freqs), apply_polar_pos_emb(a["k"], freqs + bias)
+    scale = (facts["D"] if o["divided_by"] == "sqrt_D" else 2 * facts["D"]) ** -0.5
+    return {"out": plain_attention(case, a, q, k, a["v"], scale=scale)["out"]}
+
+
 # ---------------------------------------------------------------- added to the embedding
 
 
@@ -183,5 +196,5 @@ PARTS = {
     "dynamic_bias": dynamic,
     "cope": cope,
 }
-PARTS |= {"forgetting": forgetting, "sinusoidal": sinusoidal, "learned": learned}
+PARTS |= {"pope": pope, "forgetting": forgetting, "sinusoidal": sinusoidal, "learned": learned}
 run = adapter(compute)
