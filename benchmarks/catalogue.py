@@ -437,7 +437,7 @@ minute: tokens/s of two rows do not divide to it.
 ## `train --len 256 --steps 50`, `eval --len 512`, `generate`
 
 Fifty steps, all of them warm-up, of 8 x 256 bytes of {corpora}; the numbers say that it works, not which is
-better (extrapolation.md). A refusal is in the words of the command.
+better (docs/results). A refusal is in the words of the command.
 
 {table(heads[1], [works_cells(row) for row in tried])}"""
 

@@ -1,19 +1,13 @@
-"""What the benchmark scripts say beyond numbers: which settings a number is of, what ran outside of
-kernels, what counts as failed.
-"""
+"""What the benchmark scripts say beyond numbers: what ran outside of kernels, what counts as failed."""
 
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from check import apart
 
-from peref import evaluate, model
 from peref.backends import Backend
-from peref.config import Config
 from peref.ops.linear import linear
 from peref.tape import Op, Tape
 
@@ -21,73 +15,9 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
 @pytest.fixture
-def scalings(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return import_module("scalings")
-
-
-@pytest.fixture
 def catalogue(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     return import_module("catalogue")
-
-
-# scalings.py
-
-
-def test_the_settings_of_a_number(scalings):
-    assert scalings.settings("rope", 4, 512) == ("rope", ())
-    assert scalings.settings("ntk", 4, 512) == ("ntk", ("factor=4.0",))
-    assert scalings.settings("pi", 4, 512) == ("pi", ("factor=4.0", "original=512"))
-    assert scalings.settings("yarn", 4, 512) == ("yarn", ("factor=4.0", "original=512"))
-    assert scalings.settings(scalings.PAPER, 4, 512) == ("dynamic_ntk", ("factor=1.0", "original=512"))
-
-
-def test_at_the_length_trained_for_every_scaling_is_rope_and_at_twice_it_none_is(scalings):
-    cfg = Config(pe=(("rope", {}),), L=8, C=16, layers=1, H=2)
-    params = {name: 3 * a for name, a in model.init(cfg, 0, "float64").items()}
-    text = np.random.default_rng(0).integers(0, 256, (1, 17))
-    for multiple in (1, 2):
-        tokens = text[:, : 8 * multiple], text[:, 1 : 8 * multiple + 1]
-        found = {
-            case: float(
-                model.loss(evaluate.under(cfg, *scalings.settings(case, multiple, 8)), params, *tokens)[0]
-            )
-            for case in scalings.cases(scalings.ENCODINGS)
-        }
-        for case in set(found) - {"rope"}:
-            assert bool(apart(found[case], found["rope"], 1e-12)) == (multiple != 1), case
-
-
-def numbers(bits):
-    run = dict.fromkeys(("model", "recipe", "text", "peref", "backend"), "-")
-    setup = {"sources": "-", "versions": {"numpy": "2"}, "cpu": "-", "cores": 2, "threads": 2}
-    same = {
-        "kind": "number",
-        "run": run,
-        "setup": setup,
-        "original": 8,
-        "bytes": 64,
-        "stderr": 0.1,
-        "date": "-",
-        "result": True,
-    }
-    return [
-        same | {"case": case, "multiple": m, "bpb": bpb} for case, of in bits.items() for m, bpb in of.items()
-    ]
-
-
-def test_what_was_seen_stays_while_the_table_says_the_same(scalings, tmp_path):
-    store = scalings.Store(tmp_path / "scalings.json")
-    store.rows = numbers({"rope": {1: 2.0, 2: 3.0}, "pi": {1: 2.0, 2: 2.5}})
-    first = scalings.document(store, "PI helps.")
-    assert "| rope | 2.00 | 3.00 |\n| pi | 2.00 | 2.50 |\n" in first
-    assert "Fewest bits: pi at 2x (2.50)." in first
-    assert "PI helps." in first
-    again = scalings.Store(tmp_path / "scalings.json")
-    assert scalings.document(again, None) == first
-    next(row for row in again.rows if row.get("bpb") == 2.5)["bpb"] = 3.5
-    assert "PI helps." not in scalings.document(again, None)
 
 
 # catalogue.py

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check import same, same_numbers
+from check import apart, same, same_numbers
 
 from peref import backends, data, evaluate
 from peref.cli import run as run_cli
@@ -18,13 +18,16 @@ from peref.config import Config
 from peref.exact_match import exact_match
 from peref.lab import comparison_report as report
 from peref.lab import task_report
-from peref.lab.comparison import memory
+from peref.lab.comparison import Contender, memory
 from peref.lab.paired import estimate, student
+from peref.model import loss
 from peref.parameters import init
+from peref.recipe import Recipe
 from peref.runs import open_run
 from peref.tasks import Exercise
 
 SMALL = ["--len", 8, "--to", 32, "--bytes", 512, "--width", 16, "--heads", 2, "--layers", 1, "--steps", 3]
+SCALINGS = ("pi", "ntk", "dynamic_ntk", "yarn", "longrope", "llama3", "ntk_by_parts")
 BESIDE = ["effective", "against the best", "memory"]
 SMALL += ["--batch", 2, "--backend", "numpy", "--data", "text.txt"]
 
@@ -127,6 +130,19 @@ def test_scalings_read_the_weights_of_rope_and_are_trained_on(compare):
     under = evaluate.under(cfg, "pi", ("factor=4",))
     row, _, _ = evaluate.score(under, params, data.corpus("text.txt").valid[:513], 32)
     same_numbers(sum(pi["cells"]["32"]) / 512, row["loss"], 1e-9)
+
+
+def test_at_the_length_trained_for_every_scaling_is_rope_and_beyond_it_none_is():
+    """What the paper of YaRN calls dynamic NTK has no factor, and is at each length the row of NTK."""
+    cfg = Config(pe=(("rope", {}),), L=8, C=16, layers=1, H=2)
+    params = {name: 3 * a for name, a in init(cfg, 0, "float64").items()}
+    text = np.random.default_rng(0).integers(0, 256, (1, 17))
+    for n in (8, 16):
+        bits = lambda cfg, n=n: float(loss(cfg, params, text[:, :n], text[:, 1 : n + 1])[0])
+        rows = {name: bits(Contender(name, cfg, Recipe(), name).at(n)) for name in SCALINGS}
+        for name, found in rows.items():
+            assert bool(apart(found, bits(cfg), 1e-12)) == (n > 8), name
+        same_numbers(bits(evaluate.under(cfg, "dynamic_ntk", ("factor=1",))), rows["ntk"], 1e-12)
 
 
 def test_stopped_and_called_again_it_ends_with_the_same_numbers(compare):

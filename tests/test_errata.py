@@ -120,13 +120,14 @@ def turned(x, position, layout="half"):
 
 def extrapolation():
     """This project's table: encoding -> {length: bits per byte}, and the length trained for."""
-    text = (ROOT / "benchmarks" / "results" / "extrapolation.md").read_text()
-    head, _, *lines = [
+    text = (ROOT / "docs" / "results" / "extrapolation.md").read_text()
+    head, *lines = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()
-        if line.startswith("|")
+        if re.match(r"\| (encoding|\w+ \| \d)", line)
     ]
-    table = {name: dict(zip(map(int, head[1:]), map(float, bits), strict=True)) for name, *bits in lines}
+    lengths = [int(cell.replace(",", "")) for cell in head[1:] if cell[0].isdigit()]
+    table = {name: dict(zip(lengths, map(float, bits[: len(lengths)]), strict=True)) for name, *bits in lines}
     return table, int(re.search(r"trained at (\d+)", text)[1])
 
 
