@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
-from generated import NAMES, config, logits, subject, tokens, weights
+from generated import NAMES, config, filling, logits, subject, tokens, weights
 from registry import RECURRENCES, operation, ops
 from test_ops import CASES, random
 from without_avx512 import AVX, without
@@ -27,7 +27,7 @@ from peref import backends, model
 from peref.backends import cuda
 from peref.backends.numba import host
 from peref.backends.numba.logits import KEYS, QUERIES
-from peref.encodings import claims_of, get
+from peref.encodings import HOOKS, claims_of, get
 from peref.errors import Misuse
 from peref.golden.compute.operation import turns_apart
 from peref.laws import loops
@@ -468,13 +468,16 @@ SHAPES = [
     {"layout": "interleaved", "R": 2, "G": 3, "qk_norm": True},
     {"window": 3, "G": 1},
 ]
+TWO_OF_EACH_HOOK = [name for hook in ("", *HOOKS) for name in filling(hook)[:2]]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=["llama", "gpt", "interleaved", "window"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [(name, shape) for shape in SHAPES for name in (NAMES if shape is SHAPES[0] else TWO_OF_EACH_HOOK)],
+)
 def test_decoding_is_its_plain_twin(name, shape):
     """In pieces and token by token, which has a kernel of its own: for one sequence and two, from an
-    offset, after padding, in documents.
+    offset, after padding, in documents. In the first shape every encoding, in the others two of each hook.
     """
     pe, one = get(name), tuple(range(1, 9))
     unfit = (
