@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from peref import share
 from peref.errors import Damaged, Misuse
 from peref.runs import Run
 
@@ -76,7 +77,7 @@ def read_tokenizer(data: bytes, V: int, where: str) -> Vocabulary:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        need = "pip install 'peref[models]' (tokenizers)"
+        need = share.install("[models]")
         raise Misuse(f"{where} has a {TOKENIZER}, which needs a library: {need}") from error
     try:
         return Vocabulary(V, Tokenizer.from_str(data.decode("utf-8")))

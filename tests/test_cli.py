@@ -561,6 +561,8 @@ def test_help_names_every_command_and_default(cli):
         "compare",
         "sweep",
         "report",
+        "import",
+        "export",
         "generate",
         "runs",
         "warmup",

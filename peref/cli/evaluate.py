@@ -131,7 +131,10 @@ def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedOnTask
     part, per_byte, unit = tokens_of(found, corpus.valid[: count + 1])
     check_evaluation(cfg, found.params, part, longest)
     same = corpus.sha256 == found.run.record["data"]["sha256"]
-    marks = [*marks_of(rule, cfg, trained, corpus, same, count), *marks_of_files(found.run, cfg)]
+    marks = [
+        *marks_of(rule, cfg, trained, corpus, same, min(count, corpus.valid.size - 1)),
+        *marks_of_files(found.run, cfg),
+    ]
     path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
     store.check_writable(path.parent, found.run.folder)
     return Asked(found, cfg, longest, rule, corpus, part, per_byte, unit, path)

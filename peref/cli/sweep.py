@@ -29,7 +29,7 @@ from peref.cli.train import FIRST_CYCLE, FIRST_SHAPE
 from peref.cli.train import command as train_command
 from peref.config import shaped
 from peref.encodings import fitting, spelled
-from peref.errors import Misuse, did_you_mean
+from peref.errors import Misuse, counted, did_you_mean
 from peref.evaluate import check_evaluation
 from peref.lab import sweep as lab
 from peref.lab.comparison import Contender
@@ -326,7 +326,7 @@ def totals(rows: list[dict[str, Any]]) -> str:
     states = [row["state"] for row in rows]
     said = ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
     done, whole = (sum(row[key] for row in rows) for key in ("step", "steps"))
-    return f"{said}; {done:,} of {whole:,} steps"
+    return f"{said}; {done:,} of {counted(whole, 'step')}"
 
 
 def say_rows(given: SimpleNamespace, sweep: Sweep, rows: list[dict[str, Any]], wanted: Any = None) -> None:
