@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from peref import backends, share
+from peref import backends, modules, share
 from peref.cli import run as run_cli
 from peref.cli import sweep as cli
 from peref.cli.signals import Signals
@@ -327,7 +327,10 @@ def test_an_encoding_of_ones_own_is_found_from_anywhere(write, tmp_path, monkeyp
     asked = cli.sheet_of(SimpleNamespace(file="SWEEP.toml", runs="runs"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    plan = cli.sweep_of(asked)
+    try:
+        plan = cli.sweep_of(asked)
+    finally:
+        modules.forget("sloped")
     assert (plan.tasks[0].cfg.pe[0][0], plan.root) == ("sloped", tmp_path / "runs")
 
 
