@@ -162,7 +162,12 @@ def test_without_a_tokenizer_there_are_numbers(theirs, capsys):
     (theirs / "tokenizer.json").unlink()
     (theirs.parent / "tokens.txt").write_text(" ".join(map(str, range(V))))
     cli(capsys, "import", "theirs", "-o", "mine")
-    said = cli(capsys, "eval", "mine", "--data", "tokens.txt", "--len", "8", "--threads", "1")[1]
+    how = ["eval", "mine", "--data", "tokens.txt", "--len", "8", "--threads", "1"]
+    said = cli(capsys, *how)[1]
+    text = (theirs.parent / "tokens.txt").read_text()
+    whole = text[-(len(text) // 10) :].split()[1:-1]  # of the part held out, numbers that are not cut
+    found, _ = json.JSONDecoder().raw_decode(cli(capsys, *how, "--json")[1])
+    assert found["rows"][-1]["tokens"] == len(whole) - 1
     assert "bits/token" in said
     assert "bits/byte" not in said
     found = json.loads(cli(capsys, "generate", "mine", "--prompt", "7 8", "--tokens", "2", "--json")[1])

@@ -363,6 +363,23 @@ def test_long_names_stand_under_the_words_of_the_axis_however_many_they_are():
     assert names_box.y1 <= ax.xaxis.label.get_window_extent().y0
 
 
+def test_thirteen_curves_are_told_apart(tmp_path):
+    """Colours come again dotted, and the picture grows by the names under it: the panels keep their size."""
+    imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread
+    from peref.lab import pictures
+
+    ax = pictures.Figure().subplots()
+    lines = [Curve(np.arange(2), np.arange(2) + n, f"{n} " + "x" * 30) for n in range(13)]
+    panel = Panel("", "x", "y", lines)
+    pictures.curves(ax, panel)
+    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 13
+    tall = []
+    for count in (3, 13):
+        pictures.draw(tmp_path / "a.png", "name", ["about"], [replace(panel, curves=lines[:count])])
+        tall.append(imread(tmp_path / "a.png").shape[0])
+    assert tall[1] - tall[0] > 10 * 7.5 / 72 * 130
+
+
 def test_words_beside_maps_are_within_the_picture(tmp_path):
     """Along all of its edges it is white."""
     imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread

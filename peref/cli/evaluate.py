@@ -146,6 +146,8 @@ def tokens_of(found: Trained, part: np.ndarray) -> tuple[np.ndarray, float, str]
     if known.of_bytes:
         return part, 1.0, known.unit
     whole = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
+    if known.tokenizer is None:  # and so may be the first and last number
+        whole = " ".join(whole.split()[1:-1])
     tokens = known.tokens(whole.encode())
     return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0, known.unit
 

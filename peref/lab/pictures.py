@@ -46,7 +46,10 @@ GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
 LEGIBLE = 6.5  # points of a token beside a map, at least
 LONGEST_BESIDE = 24  # letters of a label; a longer one would hide the curves
-UNDER = 36  # points from an axis to a legend under its words
+UNDER, ENTRY = 36, 0.16  # points from an axis to a legend under its words; inches of an entry there
+# of curves, one after the other: the ten colours in whole lines, then dotted
+DISTINCT = matplotlib.cycler(linestyle=["-", ":"])
+DISTINCT *= matplotlib.cycler(color=matplotlib.color_sequences["tab10"])
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
@@ -71,7 +74,8 @@ def draw(
     width = max(columns * PANEL_WIDTH, across * size)
     words = [line for text in about for line in wrapped(text, 0.97 * width)]
     head = HEAD / 2 + 0.18 * len(words)
-    heights = [head, ROW * rows, *([size * len(maps) + 0.3] if maps else [])]
+    entries = max(legend_under(one) for one in panels)
+    heights = [head, (ROW + ENTRY * entries) * rows, *([size * len(maps) + 0.3] if maps else [])]
     undated = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     with matplotlib.rc_context(MATPLOTLIB):  # no settings of the user
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
@@ -111,6 +115,12 @@ def wrapped(text: str, inches: float) -> list[str]:
     return lines
 
 
+def legend_under(panel: Panel | Image) -> int:
+    """How many entries the legend has that stands under a panel, for beside it would hide the curves."""
+    labels = [c.label for c in panel.curves if c.label] if isinstance(panel, Panel) else []
+    return len(labels) if any(len(label) > LONGEST_BESIDE for label in labels) else 0
+
+
 def shade(curve: Curve) -> Any:
     """The colour of one of several curves alike."""
     if curve.plain or curve.of is None:
@@ -130,10 +140,12 @@ def scales(panel: Panel) -> str:
 
 def curves(ax: Any, panel: Panel) -> None:
     log = scales(panel)
+    ax.set_prop_cycle(DISTINCT)
     for curve in panel.curves:
         style = {"color": shade(curve), "label": curve.label or None, "zorder": 3 if curve.plain else 2}
         style |= {"lw": 1.0 if curve.plain or curve.of else 1.4}
         style |= {"ls": "--"} if curve.plain else {"marker": "o", "ms": 2.8} if curve.points else {}
+        style |= {"ls": "-"} if curve.of else {}
         style |= {"drawstyle": "steps-mid"} if curve.steps else {}
         style |= {"ls": "", "marker": ".", "color": ax.lines[-1].get_color()} if curve.dots else {}
         (line,) = ax.plot(curve.x, np.where(curve.y > 0, curve.y, np.nan) if "y" in log else curve.y, **style)
@@ -163,7 +175,7 @@ def curves(ax: Any, panel: Panel) -> None:
         below = ax.transAxes + ScaledTranslation(0.0, -UNDER / 72, ax.figure.dpi_scale_trans)
         under = beside | {"bbox_to_anchor": (0.0, 0.0), "bbox_transform": below}
         beside = beside if any(c.of for c in panel.curves) else {}
-        beside = under if any(len(c.label) > LONGEST_BESIDE for c in panel.curves) else beside
+        beside = under if legend_under(panel) else beside
         ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
 
 
