@@ -18,11 +18,11 @@ from peref.errors import Misuse
 from peref.memory import check_weights
 from peref.model import PLAIN
 from peref.porting import config_of, load, names_of, unload
-from peref.porting.files import CONFIG, TENSORS, TOKENIZER, published
+from peref.porting.files import CONFIG, TENSORS, published
 from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
+from peref.vocabulary import TOKENIZER
 
-Dtype = Literal["float32", "float64"]
 WRITTEN = {"float32": "F32", "bfloat16": "BF16"}  # that export writes
 
 

@@ -14,11 +14,12 @@ from peref.errors import Misuse, counted
 from peref.evaluate import under
 from peref.member import kinds
 from peref.parameters import init
+from peref.porting.files import CONFIG
 from peref.recipe import Recipe
 from peref.runs import Run
+from peref.vocabulary import TOKENIZER
 from peref.xp import Arrays
 
-PUBLIC = ("config.json", "tokenizer.json")
 TOLD = 3  # tensors that an error names
 
 
@@ -66,5 +67,5 @@ def start(run: Run, params: Arrays, step: int, cfg: Config, recipe: Recipe, *, a
     kept = {name: a if name in drawn else params[name].astype(a.dtype) for name, a in new.items()}
     where = {"run": str(run.folder.resolve()), "step": step, "sha256": run.digest(step)}
     imported = run.record.get("imported")
-    public = {name: data for name in PUBLIC if (data := run.public(name))}
+    public = {name: data for name in (CONFIG, TOKENIZER) if (data := run.public(name))}
     return Start(kept, where | {"drawn": drawn, "left": left}, imported, public)

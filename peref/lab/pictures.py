@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.rcsetup import cycler
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
@@ -48,8 +49,8 @@ LEGIBLE = 6.5  # points of a token beside a map, at least
 LONGEST_BESIDE = 24  # letters of a label; a longer one would hide the curves
 UNDER, ENTRY = 36, 0.16  # points from an axis to a legend under its words; inches of an entry there
 # of curves, one after the other: the ten colours in whole lines, then dotted
-DISTINCT = matplotlib.cycler(linestyle=["-", ":"])
-DISTINCT *= matplotlib.cycler(color=matplotlib.color_sequences["tab10"])
+DISTINCT = cycler(linestyle=["-", ":"])
+DISTINCT *= cycler(color=matplotlib.color_sequences["tab10"])
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 

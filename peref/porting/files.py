@@ -16,8 +16,9 @@ import safetensors
 from peref.errors import Damaged, Misuse, explained
 from peref.huggingface import load_json
 from peref.porting.tensors import BFLOAT16
+from peref.vocabulary import TOKENIZER
 
-CONFIG, TENSORS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+CONFIG, TENSORS = "config.json", "model.safetensors"
 INDEX = f"{TENSORS}.index.json"
 READABLE: dict[str, Any] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
 READABLE |= {"BOOL": "?", "U8": "u1", "I64": "<i8"}  # of buffers
