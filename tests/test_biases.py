@@ -462,6 +462,15 @@ def test_fire_s_threshold_is_learned(learned):
     same(fire(5 + np.arange(9), learned | {"m": np.array([0.55])}, threshold=8.0), far, 1e-14)
 
 
+def test_fire_a_few_queries_at_a_time(learned, monkeypatch):
+    """The same, and the same gradients, from blocks of two queries."""
+    whole = fire(np.arange(9), learned, threshold=4.0)
+    monkeypatch.setattr(import_module("peref.encodings.score.fire"), "AT_ONCE", 20)
+    same(fire(np.arange(9), learned, threshold=4.0), whole, 1e-14)
+    names, given = [*learned], [*learned.values()]
+    gradient(lambda *a: fire(np.arange(9), dict(zip(names, a, strict=True)), threshold=4.0), given)
+
+
 def test_fire_refuses_positions_of_several_axes(learned):
     """A distance needs one number for a token."""
     at = At.of(4, positions=np.zeros((3, 2, 4), int))

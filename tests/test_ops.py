@@ -302,7 +302,7 @@ CASES = {
     ],
     "ops.shape.join": [
         ([random(2, 5, 3), random(2, 4, 3)], {"axis": 1}),
-        ([random(2, 5), random(2, 3)], {"axis": -1}),
+        ([random(2, 5), random(2, 3), random(2, 4)], {"axis": -1}),
     ],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
     "ops.shape.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],

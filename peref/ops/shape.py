@@ -1,7 +1,9 @@
 """Changes of shape, and the sum of two arrays. A change of shape is an op like any other."""
 
+from itertools import accumulate
 from typing import Any
 
+from peref.ops.join import joined
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -102,15 +104,15 @@ def swap_backward(axes, dy):
 swap = Op(swap_forward, swap_backward)
 
 
-def join_forward(a, b, *, axis):
-    """a and b [...], one behind the other along `axis`."""
-    return namespace(a, b).concatenate([a, b], axis), (a.shape[axis], axis % a.ndim)
+def join_forward(*parts, axis):
+    """These [...], one behind the other along `axis`."""
+    ends = list(accumulate(part.shape[axis] for part in parts))
+    return joined(parts, axis), (ends, axis % parts[0].ndim)
 
 
 def join_backward(saved, dy):
-    size, axis = saved
-    before = (slice(None),) * axis
-    return dy[(*before, slice(None, size))], dy[(*before, slice(size, None))]
+    ends, axis = saved
+    return tuple(namespace(dy).split(dy, ends[:-1], axis))
 
 
 join = Op(join_forward, join_backward)

@@ -25,9 +25,11 @@ import numpy as np
 from peref.encodings import Encoding, positive
 from peref.ops.activation import relu
 from peref.ops.linear import initial
-from peref.ops.shape import swap
+from peref.ops.shape import join, swap
 from peref.tape import Op
 from peref.xp import namespace
+
+AT_ONCE = 2**15  # of queries and keys whose network is computed at once: it fits into a cache
 
 
 def share_forward(c, m, d, i, *, threshold, eps):
@@ -75,9 +77,14 @@ def shared(*, across_layers: Literal["own", "shared"] = "own"):
 
 def score(be, p, q, k, f, at, *, threshold: float = 512.0, eps: float = 1e-6):
     positive("fire", threshold=threshold, eps=eps)
-    u = share(p["c"], p["m"], at.distances[at.index], at.i, threshold=threshold, eps=eps)
-    y = relu(be.linear(u, p["1.weight"], p["1.bias"]))  # [.,T,S,width]
-    b = be.linear(y, p["2.weight"], None)  # [.,T,S,H]
+    some, parts = max(1, AT_ONCE // at.S), []
+    for t in range(0, at.T, some):
+        rows = slice(t, t + some)
+        d = at.distances[at.index[..., rows, :]]
+        u = share(p["c"], p["m"], d, at.i[..., rows], threshold=threshold, eps=eps)
+        y = relu(be.linear(u, p["1.weight"], p["1.bias"]))  # [.,rows,S,width]
+        parts.append(be.linear(y, p["2.weight"], None))
+    b = join(*parts, axis=1)  # [.,T,S,H]
     return swap(swap(b, axes=(1, 3)), axes=(2, 3)), None, None  # [.,H,T,S]
 
 
