@@ -560,6 +560,7 @@ def test_help_names_every_command_and_default(cli):
         "eval",
         "compare",
         "sweep",
+        "search",
         "report",
         "import",
         "export",

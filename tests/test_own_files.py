@@ -20,6 +20,7 @@ MAY = {  # file or folder -> why encodings are named there
     "peref/huggingface/": "what public configurations and classes call them",
     "peref/porting/families.py": "the same",
     "peref/lab/comparison.py": "whose weights the scalings read",
+    "peref/lab/search.py": "what is searched, and what it is compared with",
     "tests/recipes/dape.py": "what it may stand beside",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/recipes/settings.py": "encodings beside one another, and layers that differ",

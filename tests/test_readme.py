@@ -317,8 +317,10 @@ seed = [0, 1]
 def named(args, here):
     """The words of a command, with runs of a text in place of RUN."""
     runs = [json.loads(path.read_text()) | {"run": path.parent} for path in here.glob("runs/*/run.json")]
-    of_text = (str(one["run"]) for one in runs if "task" not in one and one["config"]["causal"])
-    return [next(of_text) if word == "RUN" else word for word in args]
+    of_text = (one for one in runs if "task" not in one and one["config"]["causal"])
+    if args[0] == "search":
+        of_text = (one for one in of_text if one["config"]["pe"][0][0] == "rope")
+    return [str(next(of_text)["run"]) if word == "RUN" else word for word in args]
 
 
 @pytest.fixture(scope="module")
@@ -350,6 +352,8 @@ def told(here):
         elif args[0] == "compare":
             line += [*SMALL[:-2], "--data", "text.py"]
             line += OF_TASK if "--task" in args else ["--len", "32", "--to", "64", "--bytes", "1024"]
+        elif args[0] == "search":
+            line += ["--windows", "1", "--rounds", "1"]
         elif args[0] == "generate":
             line += [] if "--task" in args else ["--tokens", "5"]
         elif args[0] == "report":

@@ -15,6 +15,7 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "eval": ("evaluate", "Evaluate a run: loss by length and by position."),
     "compare": ("compare", "Compare encodings, trained alike, beyond their length: table and report."),
     "sweep": ("sweep", "Train and evaluate a grid, in several processes or on a cluster."),
+    "search": ("search", "Search divisors of RoPE's frequencies for longer text, as LongRoPE does."),
     "report": (
         "page_of_runs",
         "Look at runs: learning, loss, attention beyond the length, parameters, on a page.",

@@ -26,8 +26,8 @@ start_tokens
 
 YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1; its DynamicLongRoPE
 class, whose factors grow with n, is 1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the
-search, over c from 1 to 1.25 s in steps of .01, never falling from pair to pair, and start_tokens of 0, 1, 2,
-4, 8, 12, ... 32, 64, 128, 256 (table 4).
+search (lab/search.py), in the paper over c from 1 to 1.25 s in steps of .01, never falling from pair to pair,
+and start_tokens of 0, 1, 2, 4, 8, 12, ... 32, 64, 128, 256 (table 4).
 
 Equation 3 and table 4 were read in public notes that go through sections 2 and 3 line by line, the paper
 itself was not at hand; a, which is not in these sections, is from public code. The authors' repository turns
