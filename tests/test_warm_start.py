@@ -16,7 +16,7 @@ from peref.config import Config
 from peref.encodings import names
 from peref.evaluate import under, weights_of
 from peref.member import kinds
-from peref.runs import open_run
+from peref.runs import Run, open_run
 from peref.warm_start import trained_on
 
 SMALL = ["--batch", "2", "--steps", "2"]
@@ -59,6 +59,23 @@ def test_a_run_begins_with_the_weights_of_another(train):
     assert record["config"]["L"] == 32
     ((name, chosen),) = record["config"]["pe"]
     assert (name, chosen["original"], chosen["factor"]) == ("yarn", 8, 4)
+
+
+def test_a_parent_that_removes_its_checkpoint_meanwhile(train, monkeypatch):
+    """As one does that is being trained: the newest that is there then is taken, weights and digest."""
+    parent, digest = train(*OF_PARENT, "--save-every", "1"), Run.digest
+    assert parent.checkpoints == [1, 2]
+
+    def late(run, step):
+        run.set_aside(step) if step == 2 else None
+        return digest(run, step)
+
+    monkeypatch.setattr(Run, "digest", late)
+    child = train("--from", parent.folder)
+    arrays, _ = parent.checkpoint(1)
+    assert (child.record["parent"]["step"], child.record["parent"]["sha256"]) == (1, digest(parent, 1))
+    for name, a in child.checkpoint(0)[0].items():
+        same(a, arrays[name], 0) if name.startswith("p/") else None
 
 
 def test_a_run_knows_its_parent_by_what_it_holds_not_where_it_lies(train):

@@ -236,14 +236,14 @@ def begin(given: SimpleNamespace, say: Say) -> Work:
     return begin_on(given, cfg, recipe, data.corpus(spec), data.lasting(spec), say)
 
 
-def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work:
-    """A new run with the weights of another."""
+def begin_from(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
+    """A new run with the weights of another, but for the fields that are said."""
     others = {"--shape": given.shape, "--task": given.task, "--encoder": given.encoder}
-    if said := [option for option, value in others.items() if value is not None]:
-        raise Misuse(f"--from takes the model of a run; leave out {', '.join(said)}")
+    if unused := [option for option, value in others.items() if value is not None]:
+        raise Misuse(f"--from takes the model of a run; leave out {', '.join(unused)}")
     named = None if given.parent == NEWEST else given.parent
     parent = find_trained(named, None if named else given.runs, given.pe)
-    usual: dict[str, Any] = {"dtype": parent.dtype.name}
+    fields, usual = said, {"dtype": parent.dtype.name}
     corpus: data.Corpus | Exercise
     if parent.run.task:
         of_text_alone(given, fields)
@@ -254,7 +254,12 @@ def begin_from(given: SimpleNamespace, fields: dict[str, Any], say: Say) -> Work
         corpus = run_text(parent.run, given.data)
     cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
     recipe = Recipe(**usual | picked("recipe", vars(given)))
-    weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
+    try:
+        weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
+    except Misuse:
+        if parent.step in parent.run.checkpoints:
+            raise
+        return begin_from(given, said, say)  # whoever trains has saved newer ones and removed this one
     spec = parent.run.record["data"]["spec"] if given.data is None else data.lasting(given.data)
     return begin_on(given, cfg, recipe, corpus, spec, say, weights)
 
