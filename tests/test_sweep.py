@@ -335,14 +335,23 @@ def test_an_encoding_of_ones_own_is_found_from_anywhere(write, tmp_path, monkeyp
 
 
 def test_the_workers_of_dask(write, sweep, monkeypatch):
-    """The same table; a worker for several tasks at once is refused."""
+    """The same table; a worker for several tasks at once is refused. Where there are none `sweep` says so,
+    and gives up.
+    """
     distributed = pytest.importorskip("distributed", reason="Dask is not installed (the extra test has it)")
     lines = TWO_STAGES.replace("[0, 1]", "0")
     alone = write(lines, "alone")
     computed(alone)
     write(lines)
-    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "protocol": "tcp"}
+    how = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "protocol": "tcp"}
     with distributed.LocalCluster(dashboard_address=":0", **how) as cluster:
+        monkeypatch.setattr(lab, "MOST_ALONE", 0.1)
+        code, _, err = sweep("SWEEP.toml", "--scheduler", cluster.scheduler_address)
+        assert code == 1
+        assert err.count("the scheduler has no workers; waiting 0 s for one\n") == 1
+        assert "the scheduler has had no workers for 0 s, and what is done is kept; start some" in err
+        cluster.scale(1)
+        monkeypatch.setattr(lab, "MOST_ALONE", 60.0)
         code, _, err = sweep("SWEEP.toml", "--scheduler", cluster.scheduler_address)
         assert code == 0, err
         monkeypatch.setattr(distributed.Client, "nthreads", lambda self: {"one": 1, "another": 2})

@@ -29,7 +29,9 @@ from peref.train import train
 
 WAITING = 0.5  # seconds between two looks at the folder
 MOST_IN_VAIN = 5
+MOST_ALONE = 600.0  # seconds without a worker
 Say = Callable[[str], None]
+Workers = tuple[Executor, Callable[[], int]]  # and how many there are now
 OF_ROWS = ("length", "loss", "bpb", "stderr", "tokens")
 
 
@@ -158,14 +160,17 @@ def evaluated(sweep: Sweep, run: Run, be: Backend, stopping: Callable[[], bool])
 
 
 def drive(
-    sweep: Sweep, workers: Executor, task: Callable[[int], None], live: Any, stopping: Callable[[], bool]
+    sweep: Sweep, workers: Workers, task: Callable[[int], None], live: Any, stopping: Callable[[], bool]
 ) -> list[dict[str, Any]]:
     """Have workers call `task` with the index of each that nobody computes, and again where one died or
     failed; `live.rows` shows how all stand, `live.line` is told. How all stand in the end. Raises Misuse at
-    once, and other errors when they have come MOST_IN_VAIN times with no step between.
+    once, other errors when they have come MOST_IN_VAIN times with no step between, and PerefError where there
+    are no workers for MOST_ALONE seconds.
     """
     running: dict[int, Future] = {}
     in_vain, furthest, others = 0, -1, {*multiprocessing.active_children()}
+    (executor, count), seen = workers, time.monotonic()
+    alone = False
     try:
         while True:
             ended = [running.pop(n) for n in list(running) if running[n].done()]
@@ -182,7 +187,15 @@ def drive(
                 live.line(f"a worker died or failed, and another goes on from the last checkpoint: {error}")
             for n in (row["index"] for row in rows if row["state"] in ("new", "stopped")):
                 if n not in running:
-                    running[n] = workers.submit(task, n)
+                    running[n] = executor.submit(task, n)
+            if count():
+                alone, seen = False, time.monotonic()
+            elif time.monotonic() - seen > MOST_ALONE:
+                what = f"the scheduler has had no workers for {MOST_ALONE:.0f} s, and what is done is kept"
+                raise PerefError(f"{what}; start some, then the same command goes on")
+            elif not alone:
+                live.line(f"the scheduler has no workers; waiting {MOST_ALONE:.0f} s for one")
+                alone = True
             time.sleep(WAITING)
     finally:
         for one in running.values():
@@ -193,9 +206,12 @@ def drive(
             time.sleep(WAITING / 10)
 
 
-def processes(count: int) -> Executor:
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[Workers]:
     """What calls `in_a_process` as often at once. Ctrl-C is for the process that asks, and not for those."""
-    return ThreadPoolExecutor(count, "worker", signal.pthread_sigmask, (signal.SIG_BLOCK, [signal.SIGINT]))
+    quiet = signal.pthread_sigmask, (signal.SIG_BLOCK, [signal.SIGINT])
+    with ThreadPoolExecutor(count, "worker", *quiet) as executor:
+        yield executor, lambda: count
 
 
 def in_a_process(target: Callable[..., None], *given: Any) -> None:
@@ -210,7 +226,7 @@ def in_a_process(target: Callable[..., None], *given: Any) -> None:
 
 
 @contextlib.contextmanager
-def cluster(address: str) -> Iterator[Executor]:
+def cluster(address: str) -> Iterator[Workers]:
     """The workers of a Dask scheduler. Raises Misuse where one computes several tasks at once."""
     try:
         from distributed import Client
@@ -224,7 +240,7 @@ def cluster(address: str) -> Iterator[Executor]:
         if (threads := max([1, *client.nthreads().values()])) > 1:
             what = f"--scheduler {address}: a worker computes {threads} tasks at once in one process"
             raise Misuse(f"{what}; start workers with --nthreads 1")
-        yield client.get_executor(pure=False)
+        yield client.get_executor(pure=False), lambda: len(client.nthreads())
 
 
 def results(sweep: Sweep, rows: list[dict[str, Any]]) -> tuple[str, str]:
