@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import gc
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,12 +8,42 @@ import fake_cupy
 import numpy as np
 import pytest
 
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+def pytest_collection_finish():
+    """Thousands of tests lie in memory until the end: the collector goes through them no more, and seldom
+    through what is young.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
 
 @pytest.fixture(autouse=True)
 def idle(monkeypatch):
     """What else runs on this machine changes nothing that the commands say."""
     if find_spec("numba"):
         monkeypatch.setattr("peref.backends.numba.host.ready_tasks", lambda: 0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def read_once():
+    """The golden files of this checkout, whose digests are checked each time, are read once in a process."""
+    from peref.golden.spec import book
+
+    read, known = book.vectors_of, {}
+
+    def vectors_of(name, data, folder):
+        if folder not in (GOLDEN, GOLDEN / "full"):
+            return read(name, data, folder)
+        key = folder, name, data[f"{name}/{book.SUMS}"]
+        if key not in known:
+            known[key] = read(name, data, folder)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(book, "vectors_of", vectors_of)
+        yield
 
 
 @pytest.fixture
@@ -33,7 +64,7 @@ def book():
     """The golden files of the core, to be read alone."""
     from peref.golden.spec.book import Book
 
-    return Book(Path(__file__).resolve().parent.parent / "golden")
+    return Book(GOLDEN)
 
 
 @pytest.fixture
