@@ -16,7 +16,7 @@ from peref.errors import PerefError
 from peref.golden import SPEC_VERSION
 from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, Untrue, checked
 from peref.golden.spec.entries import Entry, Vectors, well_formed
-from peref.golden.spec.files import index_of, strict_json, tensors
+from peref.golden.spec.files import header_of, index_of, strict_json, tensors
 from peref.store import read_bytes
 
 
@@ -97,8 +97,10 @@ def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
         found, index = [], []
         for part in ("inputs", "expected"):
             file = f"{part}.safetensors"
-            found.append(tensors(data[f"{name}/{file}"], str(where / file)))
-            index += index_of(data[f"{name}/{file}"], file)
+            given = data[f"{name}/{file}"]
+            header = header_of(given, str(where / file))
+            found.append(tensors(given, str(where / file), header))
+            index += index_of(given, file, header)
     except Untrue:
         raise
     except PerefError as error:

@@ -5,6 +5,7 @@ Not here: the files themselves (book, checksums).
 """
 
 import json
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def well_formed(vectors: Vectors, name: str, where: Path) -> None:
 
 def check_shapes(entry: Entry, where: Path) -> None:
     """Raises Untrue unless axes are those of tensors, and budgets as large as what they are of."""
-    every = entry.vectors.inputs | entry.vectors.expected
+    every = ChainMap(entry.vectors.inputs, entry.vectors.expected)
     for name, letters in entry.words["axes"].items():
         t = every.get(f"{entry.id}:{name}")
         if t is None or len(letters) != t.bits.ndim:

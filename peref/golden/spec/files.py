@@ -84,7 +84,7 @@ def strict_json(text: bytes, where: str) -> Any:
         found = json.loads(
             text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant, parse_float=finite
         )
-        refuse_deep([found], DEEPEST + 1)
+        refuse_deep(found)
         return found
     except RecursionError as error:
         raise Damaged(f"{where}: JSON that is nested too deeply") from error
@@ -92,22 +92,20 @@ def strict_json(text: bytes, where: str) -> Any:
         raise Damaged(f"{where}: not the JSON that was expected: {error}") from error
 
 
-def refuse_deep(value: dict | list, left: int) -> None:
-    """Raises ValueError for what is nested deeper than `left`."""
-    if not left:
-        raise ValueError(f"nested deeper than {DEEPEST}")
-    for one in value.values() if isinstance(value, dict) else value:
-        if isinstance(one, (dict, list)):
-            refuse_deep(one, left - 1)
+def refuse_deep(value: Any) -> None:
+    """Raises ValueError for what is nested deeper than DEEPEST."""
+    level: list[Any] = [[value]]
+    for _ in range(DEEPEST + 1):
+        inside = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for some in inside for one in some if isinstance(one, (dict, list))]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {DEEPEST}")
 
 
-def tensors(data: bytes, where: str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, in the order of their names. Raises Damaged."""
-    length = int.from_bytes(data[:8], "little")
-    if not len(data) - 8 >= length <= LONGEST_HEADER:
-        said = f"{len(data)} bytes, which begin with a header of {length}"
-        raise Damaged(f"{where}: {said}; cut short, or not a safetensors file")
-    header = header_of(data, where)
+def tensors(data: bytes, where: str, header: dict[str, Any] | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, in the order of their names; `header` is its own. Raises Damaged."""
+    header = header_of(data, where) if header is None else header
     try:
         payload = {name: about["data"] for name, about in safetensors.deserialize(data)}
     except safetensors.SafetensorError as error:
@@ -128,8 +126,12 @@ def tensors(data: bytes, where: str) -> dict[str, Tensor]:
 
 
 def header_of(data: bytes, where: str) -> dict[str, Any]:
-    """What the header of a safetensors file says of each tensor."""
-    header = strict_json(data[8 : 8 + int.from_bytes(data[:8], "little")], where)
+    """What the header of a safetensors file says of each tensor. Raises Damaged."""
+    length = int.from_bytes(data[:8], "little")
+    if not len(data) - 8 >= length <= LONGEST_HEADER:
+        said = f"{len(data)} bytes, which begin with a header of {length}"
+        raise Damaged(f"{where}: {said}; cut short, or not a safetensors file")
+    header = strict_json(data[8 : 8 + length], where)
     if data[8:9] != b"{":
         raise Damaged(f"{where}: its header does not begin with {{; not a safetensors file")
     return {name: about for name, about in header.items() if name != "__metadata__"}
@@ -156,10 +158,11 @@ def read_tensors(path: Path, most: float = math.inf) -> dict[str, Tensor]:
     return found
 
 
-def index_of(data: bytes, file: str) -> list[str]:
+def index_of(data: bytes, file: str, header: dict[str, Any] | None = None) -> list[str]:
     """A line for each tensor: file, name, dtype, bytes, where they begin, number of axes, axes."""
+    header = header_of(data, file) if header is None else header
     begin, lines = 8 + int.from_bytes(data[:8], "little"), []
-    for name, about in sorted(header_of(data, file).items()):
+    for name, about in sorted(header.items()):
         (first, stop), shape = about["data_offsets"], about["shape"]
         line = (file, name, about["dtype"], stop - first, begin + first, len(shape), *shape)
         lines.append(" ".join(map(str, line)))
