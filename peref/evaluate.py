@@ -21,14 +21,14 @@ from peref.errors import Diverged, Misuse, counted
 from peref.masking import masked_tokens
 from peref.member import fills, kinds, settings_of, turning
 from peref.memory import check_attention
-from peref.model import PLAIN, loss
+from peref.model import PLAIN, losses
 from peref.pair import Pair
 from peref.parameters import check
 from peref.recipe import Recipe
 from peref.rng import generator
 from peref.runs import Run
 from peref.settings import choose
-from peref.xp import Arrays, to_host
+from peref.xp import Arrays
 
 TOKENS_AT_ONCE = 4096
 
@@ -77,7 +77,7 @@ def scored(
         inputs, targets = rows[:, :-1], rows[:, 1:]
         if not cfg.causal:
             inputs, targets = masked_tokens(inputs, generator(0, "mask held out", length, start))
-        nll = to_host(loss(cfg, params, inputs, targets, be=be)[1]).astype(np.float64)
+        nll = losses(cfg, params, inputs, targets, be=be).astype(np.float64)
         for (a, b, first), row, asked in zip(group, nll, targets >= 0, strict=True):
             yield a, first, b, row[first - a :], asked[first - a :]
 

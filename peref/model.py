@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from peref.backends import Backend
 from peref.cache import Cache, cache
 from peref.config import Config
@@ -21,6 +23,7 @@ from peref.tape import Var
 from peref.xp import Arrays, to_host
 
 PLAIN = Backend()
+LOGITS_AT_ONCE = 1 << 24
 __all__ = [
     "PLAIN",
     "Arrays",
@@ -32,6 +35,7 @@ __all__ = [
     "init",
     "logits",
     "loss",
+    "losses",
     "of_encoding",
     "step_sizes",
 ]
@@ -112,6 +116,23 @@ def loss(
     """
     check_targets(cfg, tokens, targets)
     return be.cross_entropy(logits(cfg, params, tokens, be=be, **place), be.place(targets))
+
+
+def losses(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend = PLAIN) -> np.ndarray:
+    """The second of `loss`, on the host and off the tape: only LOGITS_AT_ONCE logits are held at a time.
+    Raises as `loss` does.
+    """
+    check_tokens(cfg, tokens)
+    check_targets(cfg, tokens, targets)
+    placed, rows = be.place(targets).reshape(1, -1), max(1, LOGITS_AT_ONCE // cfg.V)
+
+    def by_rows(this: Pass, x: Any) -> np.ndarray:
+        x = x.reshape(1, -1, cfg.C)
+        blocks = [slice(first, first + rows) for first in range(0, x.shape[1], rows)]
+        found = [be.cross_entropy(head(this, x[:, block]), placed[:, block])[1] for block in blocks]
+        return np.concatenate([to_host(a) for a in found], 1).reshape(targets.shape)
+
+    return forward(cfg, params, tokens, be=be, end=by_rows)
 
 
 def decode(

@@ -11,22 +11,26 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from peref.errors import Damaged, Misuse, PerefError, explained
 
 FORMAT = 1
 DIRECTORY, NEW = os.O_RDONLY | os.O_DIRECTORY, os.O_WRONLY | os.O_CREAT | os.O_EXCL
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits: NumPy has no such dtype
+DTYPES: dict[str, Any] = {  # of safetensors, in the order of its writer
+    **{"U64": "<u8", "I64": "<i8", "F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4"},
+    **{"BF16": BFLOAT16, "F16": "<f2", "U16": "<u2", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"},
+}
 UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)  # what is not what we wrote
 
 
@@ -60,7 +64,7 @@ def save(
     When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless
     the message says otherwise. Raises Misuse for what cannot be stored and PerefError when the disk refuses.
     """
-    write_bytes(path, encoded(arrays, meta), top)
+    write_buffers(path, buffers(arrays, meta), top)
 
 
 def load_arrays(path: str | Path, top: Path | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -70,26 +74,34 @@ def load_arrays(path: str | Path, top: Path | None = None) -> tuple[dict[str, np
     Damaged, for a later format; Misuse when there is no such file; PerefError when it cannot be read.
     """
     path = Path(path)
-    data = read_own(path, top)
-    try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        note = json.loads(header["__metadata__"]["peref"])
-        if int(note["format"]) > FORMAT:
-            what = f"{path}: format {note['format']}; this peref reads up to {FORMAT}"
-            raise TooNew(f"{what}: use the one that wrote it, or a later one")
-        # checks sizes and offsets against the file before it allocates
-        arrays = dict(sorted(safetensors.numpy.load(data).items()))
-        meta, digest = dict(note["meta"]), note["sha256"]
-        again = encoded(arrays, meta)  # may say Misuse, a ValueError, of what was never written here
-    except (safetensors.SafetensorError, *UNREADABLE) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise Damaged(
-            f"{path}: cut short, altered or not of peref ({why}); use another checkpoint"
-        ) from error
-    if again != data:
-        what = "another SHA-256"
-        if digest == _digest(arrays, meta):
-            what = f"intact tensors, but a header that safetensors {safetensors.__version__} does not write"
+    with opened(path, top=top) as fd, explained(path, "read"), open(fd, "rb", closefd=False) as file:
+        try:
+            size, first = os.fstat(fd).st_size, file.read(8)
+            head = first + file.read(min(int.from_bytes(first, "little"), size))
+            header = json.loads(head[8:])
+            note = json.loads(header["__metadata__"]["peref"])
+            if int(note["format"]) > FORMAT:
+                what = f"{path}: format {note['format']}; this peref reads up to {FORMAT}"
+                raise TooNew(f"{what}: use the one that wrote it, or a later one")
+            del header["__metadata__"]
+            kinds = {name: np.dtype(DTYPES[about["dtype"]]) for name, about in header.items()}
+            counts = {name: math.prod(about["shape"]) for name, about in header.items()}
+            if size != len(head) + sum(counts[name] * kinds[name].itemsize for name in header):
+                raise ValueError(f"{size} bytes do not fit its header")
+            arrays = {
+                name: np.fromfile(file, kinds[name], counts[name]).reshape(about["shape"])
+                for name, about in header.items()
+            }
+            arrays, meta, digest = dict(sorted(arrays.items())), dict(note["meta"]), note["sha256"]
+            again = buffers(arrays, meta)[0]  # may say Misuse, a ValueError, of what was never written here
+        except UNREADABLE as error:
+            why = f"{type(error).__name__}: {error}"
+            raise Damaged(
+                f"{path}: cut short, altered or not of peref ({why}); use another checkpoint"
+            ) from error
+    if again != head:
+        intact = digest == _digest(arrays, meta)
+        what = "intact tensors, but another header" if intact else "another SHA-256"
         raise Damaged(f"{path}: not the bytes that were written ({what}); use another checkpoint")
     return arrays, meta
 
@@ -255,6 +267,11 @@ def write_bytes(path: str | Path, data: bytes, top: Path | None = None) -> None:
     part. Below `top` no link is followed, and missing folders are made. Raises PerefError when the disk
     refuses.
     """
+    write_buffers(path, [data], top)
+
+
+def write_buffers(path: str | Path, parts: Sequence[Any], top: Path | None = None) -> None:
+    """As write_bytes, of buffers of bytes one after the other."""
     path, temp = Path(path), temporary()
     with contextlib.ExitStack() as stack:
         with explained(path, "write"):
@@ -262,10 +279,11 @@ def write_bytes(path: str | Path, data: bytes, top: Path | None = None) -> None:
             stack.callback(_without, temp, at)  # after os.replace it is gone
             fd = os.open(temp, NEW, 0o666, dir_fd=at)
             try:
-                rest = memoryview(data)
-                while rest:
-                    # unbuffered, so there is nothing to flush; a write may be short
-                    rest = rest[os.write(fd, rest) :]
+                for part in parts:
+                    rest = memoryview(part)
+                    while rest:
+                        # unbuffered, so there is nothing to flush; a write may be short
+                        rest = rest[os.write(fd, rest) :]
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -281,12 +299,33 @@ def _without(name: str, at: int) -> None:
 
 
 def encoded(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
-    """The bytes of the file, the same in every process: the writer orders tensors by dtype and name, and
-    there is one metadata key.
-    """
+    """The bytes of the file, the same in every process."""
+    return b"".join(buffers(arrays, meta))
+
+
+def buffers(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> list[Any]:
+    """They, head first, as buffers that the arrays lie in."""
     plain = {name: _plain(name, array) for name, array in arrays.items()}
     note = canonical({"format": FORMAT, "meta": dict(meta), "sha256": _digest(plain, meta)})
-    return safetensors.numpy.save(plain, metadata={"peref": note})
+    return tensor_file(plain, {"peref": note})
+
+
+def tensor_file(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> list[Any]:
+    """A safetensors file of contiguous arrays of DTYPES, head first, byte for byte as the library writes it:
+    ordered by dtype and name. The library itself copies every array twice.
+    """
+    kinds = {np.dtype(kind): word for word, kind in DTYPES.items()}
+    order = sorted(arrays, key=lambda name: (list(kinds).index(arrays[name].dtype), name))
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in order:
+        a, begin = arrays[name], end
+        end += a.nbytes
+        header[name] = {"dtype": kinds[a.dtype], "shape": a.shape, "data_offsets": [begin, end]}
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    first = len(head).to_bytes(8, "little") + head
+    return [first, *(arrays[name].reshape(-1).view(np.uint8).data for name in order)]
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:

@@ -4,13 +4,14 @@ fit is refused.
 
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from check import frozen, same, same_numbers
 
+from peref import backends, model, runs, store
 from peref import evaluate as evaluate_module
-from peref import runs, store
 from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import get, names, rotates
@@ -560,3 +561,36 @@ def test_below_the_training_length_there_is_no_ratio():
     assert found["protocol"] == {"name": "non-overlapping", "stride": None}
     assert [(r["length"], r["ratio"]) for r in found["rows"]] == [(9, None)]
     assert stored(PLAIN, "", TEXT, 7, cfg, [])["rows"] == []
+
+
+# memory
+
+HEADS = {
+    "tied": {},
+    "untied": {"tied": False},
+    "biases": {"tied": False, "norm": "layer", "biases": True, "head_bias": True},
+    "capped": {"logit_softcap": 3.0, "logit_factor": 0.5},
+    "both ways": {"causal": False},
+}
+
+
+@pytest.mark.parametrize("T", [1, 2, 13])
+@pytest.mark.parametrize("head", HEADS)
+def test_losses_in_blocks_of_rows_are_those_of_all_logits(monkeypatch, head, T):
+    """To 1e-12 in float64, and to 1e-6 by the kernels, whose sums may go another way; no more logits than
+    are allowed are ever made.
+    """
+    cfg = Config(pe=(("t5", {}),), L=13, C=16, layers=2, H=2, V=31, **HEADS[head])
+    tokens, targets = np.random.default_rng(T).integers(0, 31, (2, 3, T))
+    targets[0, 0] = -1
+    for be, dtype, off in ((Backend(), "float64", 1e-12), (backends.get("numba"), "float32", 1e-6)):
+        p = untrained(cfg, dtype)
+        whole, made = loss(cfg, p, tokens, targets, be=be)[1], []
+        seen = lambda x, t, be=be, made=made: made.append(x.size) or be.cross_entropy(x, t)
+        counted = replace(be, cross_entropy=seen)
+        for rows in (1, 2, 7, 38, 10**6):
+            monkeypatch.setattr(model, "LOGITS_AT_ONCE", rows * 31 + 30)
+            made.clear()
+            same(model.losses(cfg, p, tokens, targets, be=counted), whole, off)
+            assert max(made) <= rows * 31
+            assert sum(made) == tokens.size * 31

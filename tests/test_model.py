@@ -2,6 +2,9 @@
 and what it refuses.
 """
 
+import math
+import tracemalloc
+
 import numpy as np
 import pytest
 from check import agree, direction, frozen, same
@@ -17,6 +20,7 @@ from peref.laws.loops import widths
 from peref.ops.attention import attention
 from peref.ops.turn import turn
 from peref.optim import decays
+from peref.parameters import shapes_of
 from peref.tape import Tape, Var
 
 B, T = 2, 5
@@ -931,3 +935,14 @@ def test_step_sizes():
     }
     assert model.step_sizes(Config()) == {}
     assert set(model.step_sizes(cfg)) - {"0.q.bias"} <= set(model.init(cfg))
+
+
+def test_shapes_of_a_large_model_take_no_memory():
+    """check and eval ask for them while the weights of the model lie in memory."""
+    cfg = Config(pe=(("t5", {}),), L=64, C=512, layers=2, H=8, V=50000, F=2000)
+    tracemalloc.start()
+    shapes = shapes_of(cfg)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(map(math.prod, shapes.values())) > 30_000_000
+    assert peak < 1_000_000

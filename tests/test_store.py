@@ -95,6 +95,15 @@ def test_any_safetensors_reader_opens_it_and_finds_one_metadata_key(tmp_path):
     same_bits(safetensors.numpy.load(data), ARRAYS)
 
 
+def test_the_bytes_are_those_of_the_library(tmp_path):
+    """Every dtype, in its order."""
+    kinds = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
+    arrays = {f"{name}{kind}": np.ones((2, 3), kind) for name in "ba" for kind in kinds} | {'a"': np.ones(3)}
+    for given in (arrays, ARRAYS, {}):
+        theirs = safetensors.numpy.save(given, metadata={"note": '{"a":"\\u00e9"}'})
+        assert b"".join(store.tensor_file(given, {"note": '{"a":"\\u00e9"}'})) == theirs
+
+
 def test_the_digest_is_the_documented_one(tmp_path):
     write(tmp_path / "a", {"b": np.array([1, 2], np.uint8), "a": np.array(1.5)}, {"k": 1})
     sha = hashlib.sha256(b'{"format":1,"meta":{"k":1}}\n["a","float64",[]]\n')
@@ -301,7 +310,8 @@ def calls(monkeypatch):
 def test_the_order_that_survives_a_power_cut(tmp_path, calls):
     write(tmp_path / "a")
     store.write_text(tmp_path / "b", "text")
-    assert calls[0] == ["write", "fsync file", "replace", "fsync folder"] * 2
+    after = ["fsync file", "replace", "fsync folder"]
+    assert calls[0] == ["write"] * len(ARRAYS) + after + ["write"] + after  # the empty one has no bytes
 
 
 def test_the_temporary_file_is_complete_and_beside_the_target_before_it_is_renamed(tmp_path, monkeypatch):

@@ -15,13 +15,12 @@ import safetensors
 
 from peref.errors import Damaged, Misuse, explained
 from peref.huggingface import load_json
-from peref.porting.tensors import BFLOAT16
+from peref.store import DTYPES
 from peref.vocabulary import TOKENIZER
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
 INDEX = f"{TENSORS}.index.json"
-READABLE: dict[str, Any] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
-READABLE |= {"BOOL": "?", "U8": "u1", "I64": "<i8"}  # of buffers
+READABLE = ("F64", "F32", "F16", "BF16", "BOOL", "U8", "I64")  # the last three are of buffers
 
 
 @dataclass(frozen=True)
@@ -101,5 +100,5 @@ def mapped(path: Path) -> dict[str, np.ndarray]:
             known = "float32, float16, bfloat16 and float64 are read"
             raise Misuse(f"{path}: {name} is {about['dtype']}, a quantised tensor; {known}")
         first, last = (begin + at for at in about["data_offsets"])
-        found[name] = raw[first:last].view(READABLE[about["dtype"]]).reshape(about["shape"])
+        found[name] = raw[first:last].view(DTYPES[about["dtype"]]).reshape(about["shape"])
     return found

@@ -11,9 +11,9 @@ from peref.errors import Misuse
 from peref.pair import Pair
 from peref.parameters import shapes_of
 from peref.porting.families import COPIES, NEEDS, PAIRS, PUBLIC_NAMES, Kind
+from peref.store import BFLOAT16
 from peref.xp import Arrays, library, namespace
 
-BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits: NumPy has no such dtype
 BUFFER = (
     r"(model|gpt_neox)\.(layers\.\d+\.(self_attn|attention)\.)?rotary_emb\.inv_freq"
     r"|transformer\.h\.\d+\.attn\.((masked_)?bias|embed_positions)"
