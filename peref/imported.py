@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from peref.porting.files import CONFIG, TENSORS, published
 from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
 from peref.vocabulary import TOKENIZER
-
-WRITTEN = {"float32": "F32", "bfloat16": "BF16"}  # that export writes
 
 
 def import_run(
@@ -82,19 +80,14 @@ def export_run(
         )
     if folder.exists():
         raise Misuse(f"{folder} is there already; choose a new folder")
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    pieces, end = [], 0
-    for name, a in unload(params, cfg, about["model"]).items():
-        data = (to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4")).tobytes()
-        places = [end, end := end + len(data)]
-        header[name] = {"dtype": WRITTEN[dtype], "shape": a.shape, "data_offsets": places}
-        pieces.append(data)
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)
+    written = lambda a: to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4", copy=False)
+    tensors = {name: written(a) for name, a in unload(params, cfg, about["model"]).items()}
     public |= {key: dtype for key in ("dtype", "torch_dtype") if key in public}
-    store.write_text(folder / CONFIG, json.dumps(public, indent=2) + "\n", folder.parent)
-    if tokenizer := run.public(TOKENIZER):
-        store.write_bytes(folder / TOKENIZER, tokenizer, folder.parent)
-    data = b"".join([len(head).to_bytes(8, "little"), head, *pieces])
-    store.write_bytes(folder / TENSORS, data, folder.parent)
+    with runs.being_made(folder.parent) as made:
+        inner = made.folder / "public"
+        store.write_text(inner / CONFIG, json.dumps(public, indent=2) + "\n", made.folder)
+        if tokenizer := run.public(TOKENIZER):
+            store.write_bytes(inner / TOKENIZER, tokenizer, made.folder)
+        store.write_buffers(inner / TENSORS, store.tensor_file(tensors, {"format": "pt"}), made.folder)
+        inner.rename(folder)
     return folder

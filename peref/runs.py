@@ -307,6 +307,26 @@ def create(
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
         raise Misuse(f"cannot name a run folder {name!r}: use letters, digits and _ . + - only, 200 at most")
     text, root = records.sealed(record), Path(root)
+    with being_made(root) as made:
+        for part in ("metrics.jsonl", "timing.jsonl"):
+            (made.folder / part).touch()
+        for one, source in (sources or {}).items():
+            store.write_bytes(made.kept(one), source, made.folder)
+        for one, data in (public or {}).items():
+            store.write_bytes(made.folder / "public" / one, data, made.folder)
+        store.write_text(made.folder / "run.json", text)
+        if first is not None:
+            made.save(0, first, {}, keep=1)
+        folder = _renamed(made.folder, root / name, only=bool(key))
+    return Run(folder)
+
+
+@contextlib.contextmanager
+def being_made(root: Path) -> Iterator[Run]:
+    """A folder under a temporary name in `root`, locked, for what is renamed once all is in it. What is left
+    under that name is removed at the end, or after a kill by the next call. Raises PerefError when the disk
+    refuses.
+    """
     with explained(root, "make a run folder"):
         root.mkdir(parents=True, exist_ok=True)
         for path in store.abandoned(root):
@@ -317,22 +337,11 @@ def create(
         made.folder.mkdir()
         try:
             with made.lock():
-                for part in ("metrics.jsonl", "timing.jsonl"):
-                    (made.folder / part).touch()
-                for one, source in (sources or {}).items():
-                    store.write_bytes(made.kept(one), source, made.folder)
-                for one, data in (public or {}).items():
-                    store.write_bytes(made.folder / "public" / one, data, made.folder)
-                store.write_text(made.folder / "run.json", text)
-                if first is not None:
-                    made.save(0, first, {}, keep=1)
-                folder = _renamed(made.folder, root / name, only=bool(key))
-        except BaseException:
+                yield made
+        finally:
             shutil.rmtree(made.folder, ignore_errors=True)
-            raise
         with store.opened_folder(root) as at:
             os.fsync(at)
-    return Run(folder)
 
 
 def open_run(folder: str | Path) -> Run:

@@ -1,7 +1,11 @@
 """Published models as runs: read, evaluated, trained on, written back; a bad folder is told in one line."""
 
+import errno
 import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -264,3 +268,33 @@ def test_a_model_of_their_library_gives_their_loss(tmp_path):
     tokens = np.arange(1, 16)[None]
     with torch.no_grad():
         same(model.logits(cfg, params, tokens), net.float()(torch.from_numpy(tokens)).logits.numpy(), 1e-5)
+
+
+def test_export_leaves_no_half_folder(theirs, capsys, monkeypatch):
+    """A disk that is full is one line, and what a kill left is removed: the next call writes it."""
+    cli(capsys, "import", "theirs", "-o", "mine")
+    before = {path.name for path in theirs.parent.iterdir()}
+    inner, wrote = os.write, []
+
+    def write(fd, data):
+        wrote.append(data)
+        if len(wrote) > 3:  # who makes it, the config, the tokenizer
+            raise OSError(errno.ENOSPC, "full")
+        return inner(fd, data)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", write)
+        code, said = cli(capsys, "export", "mine", "-o", "back")
+    assert (code, said.count("\n")) == (1, 1)
+    assert "model.safetensors: cannot write: full" in said
+    assert {path.name for path in theirs.parent.iterdir()} == before
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    half = theirs.parent / f".tmp-{child.pid}-abcd" / "public"
+    half.mkdir(parents=True)
+    (half / "config.json").touch()
+    assert cli(capsys, "export", "mine", "-o", "back")[0] == 0
+    assert {path.name for path in theirs.parent.iterdir()} == before | {"back"}
+    assert {path.name for path in (theirs.parent / "back").iterdir()} == {
+        *("config.json", "tokenizer.json", "model.safetensors")
+    }
