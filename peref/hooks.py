@@ -182,6 +182,8 @@ def attend_heads(
     q, k = cosines(be, q, k, cosine)  # [B,H,T,D], [B,G,T,D]
     q = q if factor is None else tempered(q, temperature, factor=factor)  # [B,H,T,D]
     q, k = turn_heads(be, q, k, rotary, layout=layout)  # [B,H,T,D], [B,G,T,D]
+    if any(a is not None for a in (rotary, cosine, factor)):
+        q, k = be.note("q_turned", q), be.note("k_turned", k)
     if pe.features or pe.attend or pe.score:
         p = widened(be, p)
     f, state = features(be, pe, p, x, at, old and old.get("state"))

@@ -47,9 +47,9 @@ def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
     return this.be.layer_norm(x, weight, w.get(f"{name}.bias"), eps=this.cfg.eps)
 
 
-def entering(this: Pass, w: Arrays, name: str, x: Any) -> Any:
+def entering(this: Pass, w: Arrays, name: str, x: Any, noted: str) -> Any:
     """What a sublayer reads of x [B,T,C]."""
-    return x if this.cfg.norm_place == "after" else norm(this, w, name, x)
+    return x if this.cfg.norm_place == "after" else this.be.note(noted, norm(this, w, name, x))
 
 
 def leaving(this: Pass, w: Arrays, name: str, y: Any) -> Any:
@@ -79,21 +79,23 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     if this.tables[layer].token:
         return one_token(this, layer, x, old or {})
     w, sublayer = this.weights[layer], mixer if this.cfg.encoding(layer).mix else self_attention
-    h = entering(this, w, "norm1", x)  # [B,T,C]
+    h = entering(this, w, "norm1", x, "normed")  # [B,T,C]
     y, new = sublayer(this, layer, h, old)  # [B,T,C]
-    total = add(x, leaving(this, w, "after1", y))  # [B,T,C]
+    total = add(x, leaving(this, w, "after1", this.be.note("output", y)))  # [B,T,C]
+    total = this.be.note("residual", total)
     if this.cfg.cross:
-        h = entering(this, w, "norm_cross", total)  # [B,T,C]
+        h = entering(this, w, "norm_cross", total, "cross_normed")  # [B,T,C]
         y, new = cross_attention(this, layer, h, old, new)  # [B,T,C]
         total = add(total, leaving(this, w, "after_cross", y))  # [B,T,C]
     if this.cfg.activation == "none":
         return total, new
     if this.cfg.residual != "shared":
-        h = entering(this, w, "norm2", x if this.cfg.residual == "parallel" else total)  # [B,T,C]
+        read = x if this.cfg.residual == "parallel" else total
+        h = entering(this, w, "norm2", read, "ffn_normed")  # [B,T,C]
     if this.cfg.activation != "channel_mix":
         return feed_forward(this, layer, h, total), new  # [B,T,C]
     before, last = previous(h, (old or {}).get("before"), this.there.runs)  # [B,T,C], [B,1,C]
-    y = channel_mix(this, w, h, before)  # [B,T,C]
+    y = this.be.note("ffn", channel_mix(this, w, h, before))  # [B,T,C]
     return add(total, leaving(this, w, "after2", y)), new and new | {"before": last}
 
 
@@ -101,8 +103,9 @@ def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[
     """The attention sublayer on normed x [B,T,C]."""
     be, pe, p, at = this.be, this.cfg.encoding(layer), this.inside[layer], this.places[layer]
     made, how = this.tables[layer][:2], settings_of_heads(this, layer)
-    q, k, v = projected(this, layer, x)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
+    q, k, v = map(be.note, "qkv", projected(this, layer, x))  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
     o, new = hooks.attend_heads(be, pe, p, q, k, v, x, at, old, made=made, **how)  # [B,H,T,D]
+    o = be.note("heads", o)
     return linear(this, this.weights[layer], "o", merge_heads(o)), new and last_keys(new, at)  # [B,T,C]
 
 
@@ -162,7 +165,7 @@ def feed_forward(this: Pass, layer: int, x: Any, residual: Any) -> Any:
         *gate, up = inner(this, w, x)
         down = w["down.weight"], w.get("down.bias")
         return be.activated_linear(up, gate[0] if gate else None, *down, residual)  # [B,T,C]
-    y = of_experts(this, w, x) if experts else dense(this, w, x)  # [B,T,C]
+    y = be.note("ffn", of_experts(this, w, x) if experts else dense(this, w, x))  # [B,T,C]
     return add(residual, leaving(this, w, "after2", y))
 
 
@@ -218,7 +221,7 @@ def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]
 
 def last_norm(this: Pass, x: Any) -> Any:
     """The norm of what leaves the last layer, x [B,T,C]."""
-    return norm(this, this.params, "norm", x)
+    return this.be.note("final", norm(this, this.params, "norm", x))
 
 
 def head(this: Pass, x: Any) -> Any:

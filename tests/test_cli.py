@@ -564,6 +564,7 @@ def test_help_names_every_command_and_default(cli):
         "report",
         "import",
         "export",
+        "trace",
         "generate",
         "runs",
         "warmup",

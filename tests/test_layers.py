@@ -39,7 +39,7 @@ ROWS = [
     "cache memory passes",
     "layers",
     "model",
-    "direct encoder_decoder generate huggingface.* recipe",
+    "direct encoder_decoder generate huggingface.* recipe trace",
     "evaluate",
     "huggingface",
     "porting.*",

@@ -89,7 +89,7 @@ def test_it_imports_no_compiler_and_compiles_nothing(folder, args):
     assert not (folder / "cache" / "peref").exists()
 
 
-RUNNING = {"eval", "compare", "search", "report", "generate", "warmup", "import", "export"}
+RUNNING = {"eval", "compare", "search", "report", "generate", "warmup", "import", "export", "trace"}
 
 
 def test_every_command_is_among_them():

@@ -29,12 +29,16 @@ def as_it_is(thing: Any) -> Any:
     return thing
 
 
+def unnoted(name: str, thing: Any) -> Any:
+    return thing
+
+
 def call(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
 
 
 SECONDS_BETWEEN = 5.0  # two lines about what is left to compile
-NO_OPERATION = ("name", "skips", "recurrences")  # fields that are no operation
+NO_OPERATION = ("name", "skips", "note", "recurrences")  # fields that are no operation
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Backend:
     widen: Callable = as_it_is
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
+    # (name, array) -> the same array: what a layer computes on its way, for who reads along (trace)
+    note: Callable = unnoted
     # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
     step: Callable = call
     recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of encodings' own: name -> twin

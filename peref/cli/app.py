@@ -22,6 +22,7 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     ),
     "import": ("import_model", "Make a run of a published model: config.json and safetensors."),
     "export": ("export_model", "Write a run that was imported as a published model."),
+    "trace": ("trace", "Write every tensor of a forward pass, to find where another engine's differ."),
     "generate": ("generate", "Continue a prompt with a trained model."),
     "runs": ("runs", "List runs, or remove some."),
     "warmup": ("warmup", "Compile all kernels of the numba backend in advance."),

@@ -153,8 +153,8 @@ def size_option(*names_and_help: str) -> Callable:
     return click.option(*names_and_help[:-1], type=SIZE, help=names_and_help[-1])
 
 
-def file_option(*names: str, help: str, metavar: str = "FILE") -> Callable:
-    return click.option(*names, metavar=metavar, shell_complete=completion.complete_file, help=help)
+def file_option(*names: str, help: str, metavar: str = "FILE", **more: Any) -> Callable:
+    return click.option(*names, metavar=metavar, shell_complete=completion.complete_file, help=help, **more)
 
 
 def encoding_option(

@@ -105,7 +105,7 @@ def copied(a: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     if a.dtype == BFLOAT16:
         wide = np.empty(a.shape, np.uint32)
         a = np.left_shift(a["bfloat16"], 16, out=wide, dtype=np.uint32).view(np.float32)
-        return a.reshape(shape) if dtype in (None, a.dtype) else a.reshape(shape).astype(dtype)
+        return a.reshape(shape).astype(a.dtype if dtype is None else dtype, copy=False)
     return a.astype(dtype or a.dtype, order="C").reshape(shape)
 
 
@@ -222,12 +222,18 @@ def some(names: list[str]) -> str:
 
 
 def load(
-    arrays: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None, *, dtype: Any = None
+    arrays: Mapping[str, Any],
+    cfg: Config | Pair,
+    kind: Kind | None = None,
+    *,
+    dtype: Any = None,
+    layer: int | None = None,
 ) -> Arrays:
     """Parameters of `cfg` from tensors under their public names, as in the tables above; library kept, memory
     of their own, as `dtype` or as they are (bfloat16, of porting.files, as float32).
 
-    kind: whose names; the first that fit unless said, and porting.names_of says it of a config.json. Raises
+    kind: whose names; the first that fit unless said, and porting.names_of says it of a config.json. layer:
+    only the parameters of this one are read, of a model that is too large. Raises
     Misuse, naming them, for names that are missing, unknown or there twice, for a wrong shape or dtype, for a
     tied head that is not the embedding, and for a `cfg` that these names cannot describe; TypeError for what
     is no array.
@@ -244,7 +250,7 @@ def load(
         if not re.fullmatch(BUFFER, full):
             given[full] = a
     for name in [*COPIES.get(named, ()), *([head] if cfg.tied else [])]:
-        if name in given and tied_to in given:
+        if name in given and tied_to in given and layer is None:
             own, embedding = given.pop(name), given[tied_to]
             if own.shape != embedding.shape or not bool((own == embedding).all()):
                 says = "; give it tied=False" if name == head else ""
@@ -255,6 +261,8 @@ def load(
     params: Arrays = {}
     single: dict[str, list[Any]] = {}
     for row in wanted:
+        if layer is not None and not any(name.startswith((f"{layer}.", "pe.")) for name in row.ours):
+            continue
         found = row.parted(given[row.theirs], dtype)
         if row.apart:
             for name, a in found.items():

@@ -1,0 +1,123 @@
+"""trace: every tensor on the way of a forward pass, for an engine that is to give the same."""
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import numpy as np
+
+from peref import __version__, store
+from peref.cli import completion, options, text
+from peref.cli.found import Trained, find_trained
+from peref.config import Config
+from peref.errors import Misuse, counted
+from peref.porting import config_of, load, names_of
+from peref.porting.files import CONFIG, mapped, published
+from peref.porting.tensors import copied
+from peref.trace import byte_count, check_trace, trace, trace_layer, write
+from peref.xp import Arrays
+
+
+@click.command("trace", cls=options.Command)
+@click.argument("run", shell_complete=completion.runs)
+@click.option("--prompt", help="The text that is read.")
+@options.file_option("--tokens", help="A file of token numbers that are read: text, or a JSON list.")
+@options.file_option(
+    "-o", "--output", required=True, help="NAME.safetensors; NAME.json beside it says what each tensor is."
+)
+@click.option("--layers", metavar="N,N,...", help="Keep the tensors of these layers only.  [default: all]")
+@options.flag("--gradients", "Keep the gradients of the loss of the next tokens too.")
+@click.option(
+    "--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="What is computed in."
+)
+@click.option("--layer", type=int, help="Compute this layer alone, on --input.")
+@options.file_option("--input", "states", help="Hidden states that enter --layer: [T,C] or [1,T,C].")
+@options.as_json
+@options.together
+def command(given: SimpleNamespace) -> None:
+    """Write every tensor of a forward pass of RUN, which another engine's are compared with by `diff`.
+
+    With --layer, RUN may be the folder of a published model, of which that layer alone is read.
+    """
+    inputs, alone = (given.prompt, given.tokens, given.states), given.layer is not None
+    if sum(one is not None for one in inputs) != 1 or alone != (given.states is not None):
+        raise Misuse("expected one of: --prompt TEXT; --tokens FILE; --layer N with --input FILE")
+    if alone and (given.gradients or given.layers):
+        raise Misuse("one layer has no loss, and is all that is kept; leave --gradients and --layers out")
+    if Path(given.output).suffix != ".safetensors":
+        raise Misuse(f"-o is {given.output!r}; expected a file for the tensors, NAME.safetensors")
+    out, dtype, tokens = Path(given.output), np.dtype(given.dtype), None
+    store.check_writable(out.parent, out.parent)
+    if alone:
+        cfg, params, source = of_one_layer(given.run, given.layer, dtype)
+        x = hidden_states(given.states, cfg, given.layer, dtype)
+        T, layers = x.shape[1], [given.layer]
+    else:
+        cfg, params, source, found = of_run(given.run, dtype)
+        read = found.vocabulary.tokens(os.fsencode(given.prompt)) if given.prompt is not None else None
+        tokens = (numbers(given.tokens) if read is None else read).astype(np.int64)[None]
+        T, layers = tokens.size, layers_of(given.layers, cfg)
+    check_trace(cfg, T, layers, dtype, given.gradients)
+    size = byte_count(cfg, T, layers, dtype, given.gradients, alone)
+    said = f"{counted(T, 'token')}, {counted(len(layers), 'layer')}, {text.size(size)}"
+    stream = sys.stderr if given.as_json else sys.stdout
+    print(text.labelled("trace", said), file=stream, flush=True)
+    with np.errstate(all="ignore"):
+        if tokens is None:
+            tensors = trace_layer(cfg, params, given.layer, x)
+        else:
+            tensors = trace(cfg, params, tokens, layers=layers, gradients=given.gradients)
+    write(out, cfg, tensors, tokens, peref=__version__, source=source)
+    loss = float(tensors["loss"]) if "loss" in tensors else None
+    about = {"file": str(out), "described": str(out.with_suffix(".json")), "tensors": len(tensors)}
+    lines = [] if loss is None else [text.labelled("loss", f"{loss:.6f} nats")]
+    lines += [text.labelled("written", f"{out}, {counted(len(tensors), 'tensor')}; {about['described']}")]
+    text.emit(given.as_json, about | {"bytes": size, "loss": loss}, lines)
+
+
+def layers_of(said: str | None, cfg: Config) -> list[int]:
+    try:
+        return [*range(cfg.layers)] if said is None else sorted({int(word) for word in said.split(",")})
+    except ValueError as error:
+        raise Misuse(f"--layers is {said!r}; expected numbers of layers, such as 0,5") from error
+
+
+def numbers(path: str) -> np.ndarray:
+    """The token numbers [T] in a file."""
+    said = store.read_bytes(Path(path)).strip().removeprefix(b"[").removesuffix(b"]")
+    try:
+        return np.array([int(word) for word in said.replace(b",", b" ").split()], np.int64)
+    except (ValueError, OverflowError) as error:
+        what = "expected numbers of tokens with blanks or commas between them"
+        raise Misuse(f"{path}: {what}: {error}") from error
+
+
+def of_run(name: str, dtype: Any) -> tuple[Config, Arrays, str, Trained]:
+    found = find_trained(name, None)
+    if not isinstance(found.cfg, Config):
+        raise Misuse(f"{name} is an encoder and a decoder; trace takes a model that reads one sequence")
+    params = {name: a.astype(dtype, copy=False) for name, a in found.params.items()}
+    return found.cfg, params, str(found.run.folder), found
+
+
+def of_one_layer(name: str, layer: int, dtype: Any) -> tuple[Config, Arrays, str]:
+    """The model of a run, or the one that is published in a folder with the parameters of that layer."""
+    if not (Path(name) / CONFIG).is_file():
+        return of_run(name, dtype)[:3]
+    model = published(name)
+    cfg = config_of(model.config)
+    return cfg, load(model.tensors, cfg, names_of(model.config), dtype=dtype, layer=layer), name
+
+
+def hidden_states(path: str, cfg: Config, layer: int, dtype: Any) -> np.ndarray:
+    """What enters a layer, [1,T,C], from a file: the tensor of its name, or the only one."""
+    found, name = mapped(Path(path)), f"layers.{layer}.input"
+    a = found.get(name, next(iter(found.values())) if len(found) == 1 else None)
+    shape = () if a is None else (1, *a.shape)[-3:]
+    if a is None or a.size == 0 or a.ndim > 3 or shape[::2] != (1, cfg.C):
+        has = "no such tensor" if a is None else f"it is {list(a.shape)}"
+        raise Misuse(f"{path}: {has}; expected {name}, [T,{cfg.C}] or [1,T,{cfg.C}]")
+    return copied(a, shape, dtype)

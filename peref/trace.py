@@ -1,0 +1,227 @@
+"""Every tensor on the way of a forward pass, by name: what somebody else's engine is held against.
+
+    embedded            what enters the first layer
+    layers.N.input      and what a layer computes, in the order of OF_LAYER
+    final logits loss   after the last layer; the loss is that of each next token
+    gradient.NAME       of the loss, with respect to each of these
+    gradient.parameter.NAME    and to each parameter, by its name on disk (parameters.py)
+
+The pass is the model's own (layers.py): its backend is told the name of each tensor, and attends in steps.
+Not here: whether somebody's tensors are these (diff); attention to an encoder (refused).
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref import memory, store
+from peref.backends import Backend
+from peref.config import Config
+from peref.errors import Misuse, counted
+from peref.layers import block, embed, head
+from peref.model import PLAIN, check_tokens, pass_over
+from peref.ops.attention import plus_terms_forward, probabilities, scores, sunk, weigh
+from peref.ops.feed import activated_linear
+from peref.ops.shape import add
+from peref.parameters import shapes_of
+from peref.passes import Pass, start_pass
+from peref.tape import Op, Tape, value
+from peref.xp import Arrays
+
+OF_LAYER = {  # of a layer: its axes, and what it is
+    "input": ("BTC", "the residual stream before the layer"),
+    "normed": ("BTC", "what the attention sublayer reads"),
+    "q": ("BHTD", "queries after bias and QK-norm, before they turn"),
+    "k": ("BGTD", "keys after bias and QK-norm, before they turn"),
+    "v": ("BGTD", "values"),
+    "q_turned": ("BHTD", "queries after rotation and temperature, without the softmax scale"),
+    "k_turned": ("BGTD", "keys after rotation"),
+    "bias": ("BHTT", "what is added to the scaled logits, by distance and by content"),
+    "scores": ("BHTT", "logits before the mask: scaled, softcapped, with the bias"),
+    "probabilities": ("BHTT", "weights after mask, sinks and softmax; sinks are no column"),
+    "heads": ("BHTD", "probabilities times values"),
+    "output": ("BTC", "of the attention sublayer after its last map, before a norm that follows"),
+    "residual": ("BTC", "the residual stream with what attention adds to it"),
+    "ffn_normed": ("BTC", "what the feed-forward reads"),
+    "ffn": ("BTC", "what the feed-forward gives, before a norm that follows"),
+    "leaving": ("BTC", "the residual stream after the layer"),
+}
+WHOLE = {
+    "embedded": ("BTC", "what enters the first layer: factor, norm and positions of the embedding are in"),
+    "final": ("BTC", "the residual stream after the last norm"),
+    "logits": ("BTV", "logits of the next token"),
+    "loss": ("", "mean cross-entropy of the next tokens, in nats"),
+}
+WHILE_WRITTEN = 3  # copies of the tensors, while safetensors makes a file of them
+
+
+def noted_in(cfg: Config, layer: int) -> list[str]:
+    """The tensors of a layer, in the order of computation."""
+    of = cfg.layer(layer)
+    normed, attends = cfg.norm_place != "after", not of.pe.mix
+    turned = of.pe.rotate or of.cosine or of.temperature != "none"
+    here = {
+        "normed": normed,
+        **dict.fromkeys(("q", "k", "v", "heads"), attends),
+        **dict.fromkeys(("q_turned", "k_turned"), attends and turned),
+        **dict.fromkeys(("scores", "probabilities"), attends and not of.pe.attend),
+        "bias": attends and not of.pe.attend and (of.pe.bias or of.pe.score),
+        "ffn_normed": normed and cfg.activation != "none" and cfg.residual != "shared",
+        "ffn": cfg.activation != "none",
+    }
+    return [name for name in OF_LAYER if here.get(name, True)]
+
+
+def byte_count(
+    cfg: Config, T: int, layers: Iterable[int], dtype: Any, gradients: bool = False, alone: bool = False
+) -> int:
+    """Bytes of the tensors of a trace of these layers; `alone`: of nothing else."""
+    sizes = {"B": 1, "T": T} | {letter: getattr(cfg, letter) for letter in "CDGHV"}
+    size = lambda axes: int(np.prod([sizes[axis] for axis in axes]))
+    numbers = sum(size(OF_LAYER[name][0]) for layer in layers for name in noted_in(cfg, layer))
+    numbers += 0 if alone else sum(size(axes) for axes, _ in WHOLE.values())
+    of_parameters = sum(int(np.prod(shape)) for shape in shapes_of(cfg).values())
+    return (2 * numbers + of_parameters if gradients else numbers) * np.dtype(dtype).itemsize
+
+
+def check_trace(cfg: Config, T: int, layers: list[int], dtype: Any, gradients: bool = False) -> None:
+    """Raises Misuse for layers that there are not, for a model whose attention has two sides, and for what
+    does not fit into memory.
+    """
+    if cfg.cross:
+        raise Misuse("this decoder attends to an encoder; trace takes a model that reads one sequence")
+    if strange := [layer for layer in layers if not 0 <= layer < cfg.layers]:
+        raise Misuse(f"there is no layer {strange[0]}; expected 0 to {cfg.layers - 1}")
+    if gradients and (not cfg.causal or T < 2):
+        what = "one token" if cfg.causal else "a model that reads both ways"
+        raise Misuse(f"{what} has no next token to predict, and so no loss; leave --gradients out")
+    here, needed = memory.free(), WHILE_WRITTEN * byte_count(cfg, T, layers, dtype, gradients)
+    if here is not None and needed > here:
+        raise Misuse(
+            f"this trace of {counted(T, 'token')} needs at least {memory.gigabytes(needed)} of memory, "
+            f"{memory.gigabytes(here)} are free here; choose fewer tokens, fewer layers (--layers) or float32"
+        )
+
+
+class Notes:
+    """Tensors by name as they are computed, and the gradients that come back to them."""
+
+    def __init__(self) -> None:
+        self.tensors: Arrays = {}
+        self.gradients: Arrays = {}
+
+    def note(self, name: str, x: Any) -> Any:
+        """x, and on the tape the place where its gradient is read."""
+        self.tensors[name] = value(x)
+
+        def backward(saved: Any, dy: Any) -> tuple[Any]:
+            self.gradients[name] = dy
+            if (bias := f"{name.removesuffix('scores')}bias") in self.tensors:
+                self.gradients[bias] = dy  # it is only added to the scores
+            return (dy,)
+
+        return Op(lambda a: (a, None), backward)(x)
+
+    def of_layer(self, this: Pass, layer: int) -> Backend:
+        """The plain backend, which tells what it computes of this layer."""
+        note = lambda name, x: self.note(f"layers.{layer}.{name}", x)
+        attention = PLAIN.attention if this.cfg.encoding(layer).attend else partial(in_steps, note)
+        return replace(PLAIN, note=note, activated_linear=partial(feeding, note), attention=attention)
+
+
+def in_steps(note: Any, q: Any, k: Any, v: Any, *terms: Any, at: Any, **how: Any) -> Any:
+    """ops.attention in its three steps; `terms` are the table, term, row, column and sinks of hooks.py."""
+    added, sinks = terms[:4], terms[4]
+    s = scores(q, k, *added, at=at, **how)
+    if any(a is not None for a in added):
+        note("bias", plus_terms_forward(np.zeros(s.shape, s.dtype), *map(value, added), at=at)[0])
+    s = note("scores", s)
+    p = note("probabilities", probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at))
+    return weigh(p, v)
+
+
+def feeding(note: Any, up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:
+    """ops.feed.activated_linear; of a feed-forward, which adds it to the stream, what is added."""
+    y = activated_linear(up, gate, w, b, None)
+    return y if residual is None else add(residual, note("ffn", y))
+
+
+def one_layer(this: Pass, notes: Notes, layer: int, x: Any) -> Any:
+    note = lambda name, a: notes.note(f"layers.{layer}.{name}", a)
+    y, _ = block(replace(this, be=notes.of_layer(this, layer)), layer, note("input", x), None)
+    return note("leaving", y)
+
+
+def trace(
+    cfg: Config, params: Arrays, tokens: Any, *, layers: Iterable[int] | None = None, gradients: bool = False
+) -> Arrays:
+    """The tensors of a pass over `tokens` [1,T], of all layers or of these, by name in the order of
+    computation; with `gradients` those of the loss after them, in the order in which they are computed.
+
+    In the dtype of `params`. Raises Misuse for tokens outside the vocabulary, a layer that there is not, and
+    what does not fit into memory.
+    """
+    host = check_tokens(cfg, tokens)
+    chosen = list(range(cfg.layers) if layers is None else layers)
+    check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients)
+    tape, notes = Tape(), Notes()
+    leaves = tape.watch(params) if gradients else params
+    this = pass_over(cfg, leaves, host, cfg.place(*host.shape), PLAIN)
+    x = notes.note("embedded", embed(this, host))
+    for layer in range(cfg.layers):
+        x = one_layer(this, notes, layer, x) if layer in chosen else block(this, layer, x, None)[0]
+    y = notes.note("logits", head(replace(this, be=replace(PLAIN, note=notes.note)), x))
+    if cfg.causal and host.shape[1] > 1:
+        targets = np.concatenate([host[:, 1:], np.full((len(host), 1), -1)], 1).astype(np.int64)
+        loss = notes.note("loss", PLAIN.cross_entropy(y, targets)[0])
+    if not gradients:
+        return notes.tensors
+    found = tape.gradients(loss, np.ones_like(value(loss)))
+    made = notes.gradients | {f"parameter.{name}": found[leaf] for name, leaf in leaves.items()}
+    return notes.tensors | {f"gradient.{name}": a for name, a in made.items()}
+
+
+class Handed(dict):
+    """What earlier layers hand on, where there are none."""
+
+    def __missing__(self, name: str) -> Any:
+        raise Misuse(f"this layer reads what an earlier one hands on ({name}); trace it with the whole model")
+
+
+def trace_layer(cfg: Config, params: Arrays, layer: int, x: np.ndarray) -> Arrays:
+    """The tensors of one layer alone on x [1,T,C], which enters it; `params` may be of that layer only."""
+    check_trace(cfg, x.shape[1], [layer], x.dtype)
+    notes, at = Notes(), cfg.place(*x.shape[:2])
+    cfg.check_place(at, x.dtype)
+    this = replace(start_pass(PLAIN, cfg, params, at), across=Handed())
+    one_layer(this, notes, layer, x)
+    return notes.tensors
+
+
+def described(tensors: Arrays) -> Iterator[dict[str, Any]]:
+    """Name, axes and what it is, of each."""
+    for name, a in tensors.items():
+        of = name.removeprefix("gradient.")
+        if of.startswith("parameter."):
+            axes, says = "0123456789"[: a.ndim], "the parameter of this name"
+        else:
+            axes, says = WHOLE.get(of) or OF_LAYER[of.rpartition(".")[2]]
+        says = f"gradient of the loss with respect to: {says}" if of != name else says
+        yield {"name": name, "axes": [*axes], "says": says}
+
+
+def write(path: Path, cfg: Config, tensors: Arrays, tokens: Any, **about: Any) -> None:
+    """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
+    each is. `about`: who made it (peref), and of what (source).
+    """
+    first = next(iter(tensors.values()))
+    said = {"format": "peref trace 1", **about, "dtype": first.dtype.name, "config": cfg.to_json()}
+    said |= {"tokens": None if tokens is None else tokens.tolist(), "n": first.shape[1], "seg": None}
+    said |= {"positions": list(range(first.shape[1])), "tensors": list(described(tensors))}
+    store.write_text(path.with_suffix(".json"), json.dumps(said, indent=1) + "\n")
+    store.save(path, tensors, said)

@@ -1,0 +1,277 @@
+"""A trace is the model's own pass: its tensors follow from one another as they should, their gradients are
+derivatives, and the file beside them says what each is.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from check import same
+from golden_files import cli, dumped
+
+import peref
+from peref import model
+from peref import trace as traced
+from peref.config import Config
+from peref.errors import Misuse
+from peref.imported import import_run
+from peref.porting import config_of, unload
+from peref.porting.tensors import to_bfloat16
+from peref.runs import open_run
+from peref.trace import byte_count, described, noted_in, trace, trace_layer
+
+SIZES = {"C": 12, "layers": 3, "H": 3, "G": 1, "D": 4, "V": 29, "L": 8, "F": 10}
+TOKENS = np.array([[3, 1, 28, 7, 7, 0, 15]])
+KINDS = {  # each kind of layer, block and sublayer that a model may have
+    "windows, sinks, softcaps, chunks": {
+        "pe": [("rope", {"window": 3, "sinks": True}), ("alibi", {"softcap": 2.0}), ("none", {"chunk": 2})]
+    },
+    "cosines, temperature, terms, tables": {
+        "pe": [("t5", {"cosine": True}), ("rope", {"temperature": "ssmax"}), ("forgetting", {})]
+    },
+    "mixers and other attention": {"pe": [("rwkv7", {}), ("path", {}), ("rwkv7", {})]},
+    "several in one layer": {"pe": [("rope+alibi", {})], "qk_norm": True},
+    "experts": {"pe": [("rope", {"experts": 3})], "experts_chosen": 2, "shared_expert": True},
+    "parallel": {"pe": [("rope", {})], "residual": "parallel", "norm_place": "both"},
+    "shared": {"pe": [("learned", {})], "residual": "shared", "norm": "layer", "activation": "gelu"},
+    "norms after": {"pe": [("rope", {})], "norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
+    "factors": {"pe": [("rope", {})], "logit_softcap": 1.5, "embed_factor": 2.0, "residual_factor": 0.5},
+    "a mixer's feed-forward": {"pe": [("rwkv4", {})], "activation": "channel_mix", "G": None},
+    "no feed-forward": {"pe": [("mamba", {})], "activation": "none", "G": None, "F": None},
+}
+
+
+def tiny(kind):
+    cfg = Config(**(SIZES | KINDS[kind]))
+    rng = np.random.default_rng(2)
+    return cfg, {n: a + 0.1 * rng.standard_normal(a.shape) for n, a in model.init(cfg, 1, np.float64).items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_the_pass_of_the_model(kind):
+    """To the last bit; with or without gradients; as large as was said; named and ordered as is said."""
+    cfg, params = tiny(kind)
+    found = trace(cfg, params, TOKENS, gradients=True)
+    same(found["logits"], model.logits(cfg, params, TOKENS), 0)
+    targets = np.append(TOKENS[:, 1:], [[-1]], 1)
+    same(found["loss"], model.loss(cfg, params, TOKENS, targets)[0], 0)
+    assert byte_count(cfg, 7, range(3), np.float64, True) == sum(a.nbytes for a in found.values())
+    names = [f"layers.{n}.{name}" for n in range(3) for name in noted_in(cfg, n)]
+    names = ["embedded", *names, "final", "logits", "loss"]
+    assert list(found)[: len(names)] == names
+    of = {f"gradient.{name}" for name in [*names, *(f"parameter.{name}" for name in params)]}
+    assert set(list(found)[len(names) :]) == of
+    letters = {**SIZES, "B": 1, "T": 7}
+    for said, (name, a) in zip(described(found), found.items(), strict=True):
+        assert said["name"] == name
+        if ".parameter." not in name:
+            assert [letters[axis] for axis in said["axes"]] == list(a.shape), name
+        else:
+            assert len(said["axes"]) == a.ndim
+    plain = trace(cfg, params, TOKENS, layers=[1])
+    assert list(plain) == [n for n in names if not n.startswith(("layers.0.", "layers.2."))]
+    for name, a in plain.items():
+        same(a, found[name], 0)
+
+
+def test_each_tensor_follows_from_those_before_it():
+    """Written out: what the names mean."""
+    cfg, p = tiny("windows, sinks, softcaps, chunks")
+    t = trace(cfg, p, TOKENS)
+    i = np.arange(7)
+    d = i[:, None] - i
+    same(t["embedded"], p["embed.weight"][TOKENS], 0)
+    for n, seen in enumerate([(d >= 0) & (d < 3), d >= 0, (d >= 0) & (i[:, None] // 2 == i // 2)]):
+        of = {name: t[f"layers.{n}.{name}"] for name in noted_in(cfg, n)}
+        q, k = of.get("q_turned", of["q"]), of.get("k_turned", of["k"])
+        same(of["q"], (of["normed"] @ p[f"{n}.q.weight"].T).reshape(1, 7, 3, 4).swapaxes(1, 2), 1e-12)
+        s = q @ k.swapaxes(-1, -2) / 2
+        if n == 1:
+            s = 2 * np.tanh(s / 2) + of["bias"]
+            same(np.where(seen, of["bias"][0], 0), peref.bias("alibi", heads=3, tokens=7), 1e-12)
+        same(of["scores"], s, 1e-12)
+        e = np.where(seen, np.exp(s), 0)
+        sink = np.exp(p["0.sinks"])[:, None, None] if n == 0 else 0
+        same(of["probabilities"], e / (e.sum(-1, keepdims=True) + sink), 1e-12)
+        same(of["heads"], of["probabilities"] @ of["v"], 1e-12)
+        same(of["output"], of["heads"].swapaxes(1, 2).reshape(1, 7, 12) @ p[f"{n}.o.weight"].T, 1e-12)
+        same(of["residual"], of["input"] + of["output"], 1e-12)
+        gate, up = (of["ffn_normed"] @ p[f"{n}.{name}.weight"].T for name in ("gate", "up"))
+        same(of["ffn"], gate / (1 + np.exp(-gate)) * up @ p[f"{n}.down.weight"].T, 1e-12)
+        same(of["leaving"], of["residual"] + of["ffn"], 1e-12)
+        same(of["input"], t["embedded" if n == 0 else f"layers.{n - 1}.leaving"], 0)
+    same(t["logits"], t["final"] @ p["embed.weight" if cfg.tied else "head.weight"].T, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind", ["windows, sinks, softcaps, chunks", "parallel", "mixers and other attention"]
+)
+def test_gradients_are_derivatives_of_the_loss(kind, monkeypatch):
+    """Of every tensor, by pushing it both ways in the middle of a pass."""
+    cfg, params = tiny(kind)
+    found = trace(cfg, params, TOKENS, gradients=True)
+    rng, step = np.random.default_rng(5), 3e-5
+
+    class Pushed(traced.Notes):
+        def note(self, name, x):
+            return super().note(name, x + push if name == target else x)
+
+    monkeypatch.setattr(traced, "Notes", Pushed)
+    for target in [name for name in found if not name.startswith("gradient.")]:
+        if target.endswith(".bias"):
+            same(found[f"gradient.{target}"], found[f"gradient.{target.replace('bias', 'scores')}"], 0)
+            continue
+        u, ends = rng.standard_normal(found[target].shape), []
+        for times in (-2, -1, 1, 2):
+            push = times * step * u
+            ends.append(float(trace(cfg, params, TOKENS, layers=traced_in(target))["loss"]))
+        slope = np.dot(ends, [1, -8, 8, -1]) / (12 * step)
+        same(np.asarray((found[f"gradient.{target}"] * u).sum()), slope, 1e-5, target)
+
+
+def traced_in(name):
+    return [int(name.split(".")[1])] if name.startswith("layers.") else []
+
+
+@pytest.mark.parametrize("kind", ["windows, sinks, softcaps, chunks", "norms after", "no feed-forward"])
+def test_one_layer_alone_gives_the_same(kind):
+    cfg, params = tiny(kind)
+    whole = trace(cfg, params, TOKENS)
+    mine = {name: a for name, a in params.items() if name.startswith("2.")}
+    alone = trace_layer(cfg, mine, 2, whole["layers.2.input"])
+    assert list(alone) == [f"layers.2.{name}" for name in noted_in(cfg, 2)]
+    assert byte_count(cfg, 7, [2], np.float64, alone=True) == sum(a.nbytes for a in alone.values())
+    for name, a in alone.items():
+        same(a, whole[name], 0)
+
+
+def test_what_cannot_be_traced_is_said(monkeypatch):
+    cfg, params = tiny("mixers and other attention")
+    for words, asked in {
+        "no layer 3; expected 0 to 2": {"layers": [3]},
+        "one token has no next token": {"tokens": TOKENS[:, :1], "gradients": True},
+        "expected 0 to 28": {"tokens": TOKENS + 1},
+    }.items():
+        with pytest.raises(Misuse, match=words):
+            trace(cfg, params, **({"tokens": TOKENS} | asked))
+    with pytest.raises(Misuse, match=r"hands on \(rwkv7.v\)"):
+        trace_layer(cfg, params, 2, np.zeros((1, 3, 12)))
+    with pytest.raises(Misuse, match="attends to an encoder"):
+        traced.check_trace(Config(**SIZES, pe=[("rope", {})], cross=True), 7, [0], np.float64)
+    monkeypatch.setattr("peref.memory.free", lambda: 1000)
+    with pytest.raises(Misuse, match="fewer layers"):
+        trace(cfg, params, TOKENS)
+
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 256,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 16,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A published model in bfloat16, and a run of it."""
+    here = tmp_path_factory.mktemp("made")
+    (here / "theirs").mkdir()
+    tensors = unload(model.init(config_of(LLAMA), 3), config_of(LLAMA))
+    halves = {name: ("BF16", to_bfloat16(a)["bfloat16"]) for name, a in tensors.items()}
+    dumped(here / "theirs" / "model.safetensors", halves)
+    (here / "theirs" / "config.json").write_text(json.dumps(LLAMA))
+    import_run(here / "theirs", here, [], name="mine")
+    return here
+
+
+def test_the_command_writes_tensors_and_what_they_are(made, capsys, tmp_path):
+    out = tmp_path / "ref.safetensors"
+    code, said = cli(capsys, "trace", made / "mine", "--prompt", "hello", "-o", out, "--gradients", "--json")
+    assert code == 0, said
+    found = safetensors.numpy.load_file(out)
+    about = json.loads((tmp_path / "ref.json").read_text())
+    assert {key: about[key] for key in ("format", "peref", "dtype", "tokens", "positions", "seg", "n")} == {
+        **{"format": "peref trace 1", "peref": peref.__version__, "dtype": "float64", "seg": None},
+        **{"tokens": [[*b"hello"]], "positions": [0, 1, 2, 3, 4], "n": 5},
+    }
+    assert about["config"] == open_run(made / "mine").record["config"]
+    assert about["source"] == str(made / "mine")
+    names = [f"layers.{n}.{name}" for n in range(2) for name in noted_in(config_of(LLAMA), n)]
+    names = ["embedded", *names, "final", "logits", "loss", "gradient.loss", "gradient.logits"]
+    assert [one["name"] for one in about["tensors"]][: len(names)] == names
+    assert {one["name"]: len(one["axes"]) for one in about["tensors"]} == {
+        n: a.ndim for n, a in found.items()
+    }
+    (tmp_path / "tokens.json").write_text(json.dumps([*b"hello"]))
+    (tmp_path / "tokens.txt").write_text(" ".join(map(str, b"hello\n"[:5])))
+    for file in ("tokens.json", "tokens.txt"):
+        again = tmp_path / "again.safetensors"
+        line = ["trace", made / "mine", "--tokens", tmp_path / file, "-o", again, "--layers", "1"]
+        code, said = cli(capsys, *line, "--dtype", "float32")
+        assert code == 0, said
+        other = safetensors.numpy.load_file(again)
+        assert "1 layer" in said
+        assert {a.dtype.name for a in other.values()} == {"float32"}
+        assert {name for name in other if name.startswith("layers.")} == {
+            name for name in found if name.startswith("layers.1.")
+        }
+        same(other["logits"].astype(np.float64), found["logits"], 1e-5)
+
+
+def test_one_layer_of_a_published_model_on_somebodys_states(made, capsys, tmp_path):
+    """In bfloat16, from the folder of the model or from its run; only that layer's tensors are read."""
+    rng = np.random.default_rng(0)
+    states = to_bfloat16(rng.standard_normal((5, 16)).astype(np.float32))
+    dumped(tmp_path / "x.safetensors", {"hidden": ("BF16", states["bfloat16"])})
+    for folder in ("theirs", "mine"):
+        out = tmp_path / f"{folder}.safetensors"
+        line = ["trace", made / folder, "--layer", "1", "--input", tmp_path / "x.safetensors", "-o", out]
+        code, said = cli(capsys, *line)
+        assert code == 0, said
+    (one, other) = (safetensors.numpy.load_file(tmp_path / f"{n}.safetensors") for n in ("theirs", "mine"))
+    same(one, other, 0)
+    assert "layers.1.scores" in one
+    assert not [name for name in one if not name.startswith("layers.1.")]
+    assert json.loads((tmp_path / "theirs.json").read_text())["tokens"] is None
+    bits = (states["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+    same(one["layers.1.input"][0], bits.astype(np.float64), 0)
+
+
+REFUSED = {
+    "NAME.safetensors": ["--prompt", "a", "-o", "ref.npz"],
+    "expected one of: --prompt": ["--prompt", "a", "--tokens", "t.txt", "-o", "r.safetensors"],
+    "--layer N with --input": ["--layer", "1", "-o", "r.safetensors"],
+    "one layer has no loss": [
+        "--layer",
+        "1",
+        "--input",
+        "x.safetensors",
+        "--gradients",
+        "-o",
+        "r.safetensors",
+    ],
+    "numbers of layers": ["--prompt", "ab", "--layers", "all", "-o", "r.safetensors"],
+    "no layer 7": ["--prompt", "ab", "--layers", "7", "-o", "r.safetensors"],
+    "expected numbers of tokens": ["--tokens", "words.txt", "-o", "r.safetensors"],
+    "expected layers.1.input, [T,16] or [1,T,16]": [
+        *("--layer", "1", "--input", "x.safetensors", "-o", "r.safetensors")
+    ],
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_wrong_is_one_line_and_leaves_nothing(words, made, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("one two")
+    safetensors.numpy.save_file({"x": np.zeros((2, 3, 16))}, tmp_path / "x.safetensors")
+    code, said = cli(capsys, "trace", made / "mine", *REFUSED[words])
+    assert code == 2
+    assert words in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.glob("r.*"))
