@@ -52,6 +52,8 @@ ROWS = [
     "golden.compute golden.compute.*",
     "golden.diagnosis golden.diagnosis.*",
     "golden.judge golden.judge.*",
+    "trace_diff.*",
+    "trace_diff",
     "laws.*",
     "laws",
     "lab.*",

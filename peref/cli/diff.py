@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 
@@ -11,7 +12,9 @@ from peref.cli import completion, options, text
 from peref.errors import counted, theirs
 from peref.golden.judge.diff import RULES, Difference, compare_files, diagnosed_failures
 from peref.golden.judge.report import Report
-from peref.golden.judge.text import failure_blocks, summary_blocks
+from peref.golden.judge.text import Block, failure_blocks, summary_blocks
+from peref.golden.spec.rule import beyond
+from peref.trace_diff.first import Walk, first_difference, said_of_trace
 
 
 @click.command("diff", cls=options.Command)
@@ -36,11 +39,18 @@ from peref.golden.judge.text import failure_blocks, summary_blocks
 def command(ctx: click.Context, given: SimpleNamespace) -> None:
     """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
+    Where FIRST is what `trace` wrote, they are gone through in the order of computation, each judged by what
+    yours before it make, up to the first that differs, which is diagnosed.
+
     Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences
     are diagnosed as `check` does.
     """
     first, second, most, limit = given.first, given.second, given.most, given.limit
     with theirs():
+        if given.rule in (None, "golden") and (words := said_of_trace(Path(first))):
+            walk = first_difference(Path(first), Path(second), words, limit)
+            text.emit(given.as_json, walk_data(walk), walk_lines(walk, second, limit))
+            ctx.exit(1 if walk.found else 0)
         found = compare_files(Path(first), Path(second), given.rule, given.tolerance, limit)
     folder, report = diagnosed_failures(found, Path(first), Path(second), limit)
     data = asdict(found) | {
@@ -65,3 +75,24 @@ def difference_lines(first: str, found: Difference, report: Report, most: int) -
     missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
     agree = counted(found.agree, "agrees", "agree")
     yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {found.rule}){missing}"
+
+
+def walk_data(walk: Walk) -> dict[str, Any]:
+    """What came of two traces, with the keys of any diff."""
+    found = walk.found
+    differ = {} if found is None else {found.name: found.verdict.words or beyond(found.verdict)}
+    diagnosed = [] if found is None else [found.data()]
+    of_walk = {"missing": walk.missing, "diagnosed": diagnosed, "notes": walk.notes}
+    return {"rule": "golden", "differ": differ, "agree": len(walk.agree)} | of_walk
+
+
+def walk_lines(walk: Walk, second: str, limit: str) -> Iterator[str]:
+    """The same for people."""
+    if found := walk.found:
+        short = f"{found.dtype.lower()}  {beyond(found.verdict)}"
+        yield f"{Block('FAIL', found.name, short, found.lines())}\n"
+    yield from walk.notes
+    before = " before it" if walk.found else ""
+    agree = f"{counted(len(walk.agree), 'tensor')}{before} {'agrees' if len(walk.agree) == 1 else 'agree'}"
+    missing = f"; not in {second}: {', '.join(walk.lacking())}" if walk.missing else ""
+    yield f"{agree} (class {limit}, each by what yours before it make){missing}"

@@ -1,0 +1,533 @@
+"""diff of two traces: an honest engine in any dtype is let pass, the first tensor that differs is found by
+what theirs before it make, and a changed model is named for what was changed.
+"""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from check import same
+from golden_files import cli
+from safetensors.numpy import load_file, save_file
+from test_trace import KINDS, TOKENS, made, tiny  # noqa: F401
+
+from peref import model, runs
+from peref.config import Config
+from peref.environment import environment
+from peref.golden.spec.files import Tensor
+from peref.model import PLAIN
+from peref.ops.attention import scores
+from peref.recipe import Recipe
+from peref.trace import described, trace
+from peref.trace_diff.first import Traces
+from peref.trace_diff.steps import Engine, Steps
+
+SIZES = {"L": 64, "V": 40, "C": 32, "layers": 4, "H": 4, "G": 2, "D": 8, "F": 48}
+GEMMA = Config(
+    pe=(("rope", {"window": 5, "softcap": 5.0}), ("rope", {"base": 1e6, "softcap": 5.0})),
+    **SIZES,
+    **{"qk_norm": True, "norm_place": "both", "embed_factor": 32**0.5, "activation": "geglu"},
+    **{"logit_softcap": 10.0, "norm_from_one": True},
+)
+SUNK = {"factor": 8.0, "original": 16, "sinks": True}
+GPT_OSS = Config(
+    pe=(("yarn", {**SUNK, "window": 6}), ("yarn", SUNK)),
+    **SIZES | {"L": 128, "layers": 2},
+    **{"tied": False, "biases": True, "activation": "swiglu_clamped", "experts": 4},
+)
+TEMPERED = {"temperature": "llama4", "temperature_length": 4}
+LLAMA4 = Config(
+    pe=(("rope", {"chunk": 6}), ("none", TEMPERED)), **SIZES, unit_heads=True, layout="interleaved"
+)
+BLOOM = Config(
+    pe=(("alibi", {}),),
+    **SIZES | {"layers": 2},
+    **{"norm": "layer", "activation": "gelu", "biases": True, "embed_norm": True, "residual": "parallel"},
+)
+
+
+def drawn(cfg):
+    rng = np.random.default_rng(3)
+    found = model.init(cfg, 0, np.float64)
+    return {name: (a + 0.1 * rng.standard_normal(a.shape)).astype(np.float32) for name, a in found.items()}
+
+
+def wide(params):
+    return {name: a.astype(np.float64) for name, a in params.items()}
+
+
+def tokens_of(cfg, T=14):
+    return np.random.default_rng(1).integers(0, cfg.V, (1, T))
+
+
+def rounded(x):
+    """float32 numbers that bfloat16 has."""
+    x = np.asarray(x, np.float32).reshape(np.shape(x))
+    bits = np.frombuffer(x.tobytes(), np.uint32).astype(np.uint64)
+    kept = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32)
+    return np.frombuffer(kept.tobytes(), np.float32).reshape(x.shape)
+
+
+class Coarse(Steps):
+    """An engine that keeps every tensor in bfloat16."""
+
+    def make(self, name):
+        return rounded(super().make(name))
+
+
+def traced(cfg, params, dtype="F64", steps=Steps, names=None, at=None):
+    """An engine's tensors."""
+    tokens = tokens_of(cfg)
+    names = names or list(trace(cfg, wide(params), tokens))
+    found = steps(Engine(cfg, params, tokens, at or cfg.place(*tokens.shape)), {})
+    kind = {"F64": np.float64, "F32": np.float32, "F16": np.float16}[dtype]
+    return {name: Tensor(dtype, np.asarray(found(name), kind)) for name in names}
+
+
+def about(cfg, tensors, **place):
+    said = {"format": "peref trace 1", "config": cfg.to_json(), "tokens": tokens_of(cfg).tolist()}
+    return said | {
+        "tensors": list(described({n: x.bits for n, x in tensors.items()})),
+        "source": None,
+        **place,
+    }
+
+
+def walked(cfg, theirs, params, limit="C", ours=None, **place):
+    ours = ours or traced(cfg, wide(params))
+    return Traces(ours, theirs, about(cfg, ours, **place), limit, wide(params)).walk()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_makes_what_the_pass_makes(kind):
+    """Of the pass's own tensors before it, and of none."""
+    cfg, params = tiny(kind)
+    found = trace(cfg, params, TOKENS)
+    engine = Engine(cfg, params, TOKENS, cfg.place(*TOKENS.shape))
+    for given in (found, {}):
+        steps = Steps(engine, given)
+        for name, want in found.items():
+            same(np.asarray(steps.make(name)), np.asarray(want), 1e-12, name)
+
+
+@pytest.mark.parametrize("cfg", [GEMMA, GPT_OSS, LLAMA4, BLOOM], ids=["gemma", "gpt_oss", "llama4", "bloom"])
+def test_an_honest_engine_passes_in_every_dtype(cfg):
+    params = drawn(cfg)
+    low = {name: rounded(a) for name, a in params.items()}
+    for mine, theirs in (
+        (params, traced(cfg, params, "F32")),
+        (params, traced(cfg, params, "F16")),
+        (low, traced(cfg, low, "F32", Coarse)),
+    ):
+        for given in (mine, {}):
+            ours = traced(cfg, wide(mine))
+            walk = Traces(ours, theirs, about(cfg, ours), "C", wide(given)).walk()
+            assert (walk.found, len(walk.agree)) == (None, len(ours)), walk
+
+
+def member(cfg, index, **changed):
+    name, given = cfg.pe[index]
+    pe = list(cfg.pe)
+    pe[index] = (name, {**given, **changed})
+    return replace(cfg, pe=tuple(pe))
+
+
+inverted = lambda cfg: replace(cfg, pe=cfg.pe[::-1])
+CHANGED = {  # the model, what theirs is, the first tensor that differs, words of what is said of it
+    "window gone": (
+        GEMMA,
+        member(GEMMA, 0, window=None),
+        "layers.0.probabilities",
+        "layer 0 attends to everything",
+    ),
+    "window one less": (
+        GEMMA,
+        member(GEMMA, 0, window=4),
+        "layers.0.probabilities",
+        "has a window of 4; it has a window of 5",
+    ),
+    "kinds of layer inverted": (GEMMA, inverted(GEMMA), "layers.0.q_turned", "is computed as layer 1"),
+    "base of the other kind": (
+        GEMMA,
+        member(GEMMA, 0, base=1e6),
+        "layers.0.q_turned",
+        "has base 1e+06, as layer 1",
+    ),
+    "factor gone": (GEMMA, replace(GEMMA, embed_factor=1.0), "embedded", "embed_factor is 1.0"),
+    "weight for 1 + weight": (
+        GEMMA,
+        replace(GEMMA, norm_from_one=False),
+        "layers.0.normed",
+        "norm_from_one is False",
+    ),
+    "no cap of logits": (GEMMA, replace(GEMMA, logit_softcap=None), "logits", "there is no logit_softcap"),
+    "norms before alone": (
+        GEMMA,
+        replace(GEMMA, norm_place="before"),
+        "layers.0.residual",
+        "norm_place is before",
+    ),
+    "activation": (GEMMA, replace(GEMMA, activation="swiglu"), "layers.0.ffn", "activation is swiglu"),
+    "no sinks": (GPT_OSS, replace(member(GPT_OSS, 0, sinks=False)), "layers.0.probabilities", "has no sinks"),
+    "plain RoPE": (
+        GPT_OSS,
+        replace(
+            GPT_OSS,
+            pe=tuple(
+                ("rope", {k: v for k, v in g.items() if k in ("sinks", "window")}) for _, g in GPT_OSS.pe
+            ),
+        ),
+        "layers.0.q_turned",
+        "turns q and k as rope does; it has yarn",
+    ),
+    "one expert": (GPT_OSS, replace(GPT_OSS, experts_chosen=1), "layers.0.ffn", "experts_chosen is 1"),
+    "temperature off by one": (
+        LLAMA4,
+        member(LLAMA4, 1, temperature="ministral3"),
+        "layers.1.q_turned",
+        "ministral3",
+    ),
+    "halves for neighbours": (LLAMA4, replace(LLAMA4, layout="half"), "layers.0.q_turned", "n with n + R/2"),
+    "positions in the other layers": (
+        LLAMA4,
+        inverted(LLAMA4),
+        "layers.0.q",
+        "is computed as layer 1, which has no positions",
+    ),
+    "a window for a chunk": (
+        LLAMA4,
+        member(LLAMA4, 0, chunk=None, window=6),
+        "layers.0.probabilities",
+        "in place of a chunk",
+    ),
+    "eps": (BLOOM, replace(BLOOM, eps=1e-3), "embedded", "eps is 0.001"),
+    "norm": (BLOOM, replace(BLOOM, norm="rms", norm_bias=None), "embedded", "norm is rms"),
+    "gelu by erf": (BLOOM, replace(BLOOM, activation="gelu_exact"), "layers.0.ffn", "gelu_exact"),
+    "not parallel": (
+        BLOOM,
+        replace(BLOOM, residual="sequential"),
+        "layers.0.ffn_normed",
+        "residual is sequential",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_another_config_is_named(what):
+    cfg, other, first, words = CHANGED[what]
+    params = drawn(cfg)
+    walk = walked(cfg, traced(other, params, "F32"), params)
+    assert walk.found is not None
+    assert walk.found.name == first or what == "positions in the other layers", walk
+    assert words in "\n".join(walk.found.lines()[1:2]), walk.found.lines()
+
+
+def swapped(params, a, b):
+    return params | {a: params[b], b: params[a]}
+
+
+def in_pairs(params, heads):
+    order = np.arange(8).reshape(2, 4).T.ravel()
+    names = [f"{n}.{role}.{kind}" for n in range(4) for role in ("q", "k") for kind in ("weight",)]
+    return params | {n: params[n].reshape(-1, 8, 32)[:, order].reshape(params[n].shape) for n in names}
+
+
+EDITED = {
+    "gate and up": (
+        GEMMA,
+        lambda p: swapped(p, "2.gate.weight", "2.up.weight"),
+        "layers.2.ffn",
+        "2.gate and 2.up are exchanged",
+    ),
+    "rows as llama.cpp has them": (
+        replace(GEMMA, qk_norm=False),
+        lambda p: in_pairs(p, 8),
+        "layers.0.q",
+        "llama.cpp's conversion",
+    ),
+    "another layer's weights": (
+        GEMMA,
+        lambda p: p | {"3.o.weight": p["2.o.weight"]},
+        "layers.3.output",
+        "3.o.weight is 2.o.weight",
+    ),
+    "transposed": (
+        GEMMA,
+        lambda p: p | {"1.o.weight": p["1.o.weight"].T},
+        "layers.1.output",
+        "1.o.weight is transposed",
+    ),
+    "head for embedding": (
+        GPT_OSS,
+        lambda p: p | {"head.weight": p["embed.weight"]},
+        "logits",
+        "tied is True",
+    ),
+    "no bias": (GPT_OSS, lambda p: p | {"1.k.bias": 0 * p["1.k.bias"]}, "layers.1.k", "1.k.bias is left out"),
+}
+
+
+@pytest.mark.parametrize("what", EDITED)
+def test_other_parameters_are_named(what):
+    cfg, edit, first, words = EDITED[what]
+    params = drawn(cfg)
+    found = walked(cfg, traced(cfg, edit(params), "F32"), params).found
+    assert found is not None
+    assert (found.name, words in found.lines()[1]) == (first, True), found.lines()
+
+
+class TiledHeads(Steps):
+    def reads(self, n, x):
+        return x[:, np.arange(4) % 2]
+
+
+class LateCap(Steps):
+    """c tanh(s / c) of logits that the mask has made -1e30."""
+
+    def scores(self, n):
+        q, k = self.of(n, "q_turned"), self.of(n, "k_turned")
+        self.raw = scores(q, k, None, None, None, None, at=None, scale=8**-0.5)
+        return super().scores(n)
+
+    def probabilities(self, n):
+        self.scores(n)
+        e = np.exp(5 * np.tanh(np.where(self.see(n), self.raw, -1e30) / 5))
+        return e / e.sum(-1, keepdims=True)
+
+
+class NormBehind(Steps):
+    def projections(self, n):
+        x, w = self.of(n, "normed"), self.this.weights[n]
+        heads = lambda role: (x @ w[f"{role}.weight"].T).reshape(1, 14, -1, 8).swapaxes(1, 2)
+        return heads("q"), heads("k"), heads("v")
+
+    def turns(self, n):
+        both = zip("qk", super().turns(n), strict=True)
+        w = {role: 1 + self.this.weights[n][f"{role}norm.weight"] for role in "qk"}
+        return tuple(x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[role] for role, x in both)
+
+
+class NotScaled(Steps):
+    """An engine that a reading does not have."""
+
+    def output(self, n):
+        return super().output(n) * 1.5 if n == 1 else super().output(n)
+
+
+class Strange(Steps):
+    def output(self, n):
+        return np.sin(super().output(n)) + 1 if n == 1 else super().output(n)
+
+
+ENGINES = {
+    "heads h % G": (GEMMA, TiledHeads, "layers.0.scores", "reads key-value head h % G; query head h reads"),
+    "softcap behind the mask": (
+        GEMMA,
+        LateCap,
+        "layers.0.probabilities",
+        "the softcap stands behind the mask",
+    ),
+    "QK-norm behind the rotation": (GEMMA, NormBehind, "layers.0.q", "QK-norm stands behind the rotation"),
+    "a factor": (GEMMA, NotScaled, "layers.1.output", "it is 1.5 times what it must be"),
+    "nothing known": (GEMMA, Strange, "layers.1.output", "no known reading of output"),
+}
+
+
+@pytest.mark.parametrize("what", ENGINES)
+def test_another_way_to_compute_is_named(what):
+    cfg, steps, first, words = ENGINES[what]
+    params = drawn(cfg)
+    found = walked(cfg, traced(cfg, params, "F32", steps), params).found
+    assert found is not None
+    assert (found.name, words in "\n".join(found.lines())) == (first, True), found.lines()
+    assert bool(found.readings) == (what not in ("a factor", "nothing known")), found.lines()
+
+
+def test_a_tied_head_that_is_missing_is_guessed():
+    params = drawn(GEMMA)
+    own = params | {"head.weight": drawn(replace(GEMMA, C=64, D=8, H=8, G=2))["embed.weight"][:, 32:]}
+    found = walked(GEMMA, traced(replace(GEMMA, tied=False), own, "F32"), params).found
+    assert (found.name, found.readings) == ("logits", ())
+    assert "a guess: the head is missing or as it was initialised; it is tied to embed.weight" in found.known
+
+
+def test_positions_off_by_one_and_sections_in_another_order_are_named():
+    params, off = drawn(GPT_OSS), GPT_OSS.place(1, 14, positions=np.arange(1, 15))
+    found = walked(GPT_OSS, traced(GPT_OSS, params, "F32", at=off), params).found
+    assert (found.name, found.readings[0].does) == ("layers.0.q_turned", "positions are one too large")
+    cfg = Config(pe=(("mrope", {"sections": (1, 2, 1)}),), **SIZES)
+    place = {"positions": np.random.default_rng(2).integers(0, 9, (3, 1, 14))}
+    params, at = drawn(cfg), cfg.place(1, 14, **place)
+    other = member(cfg, 0, sections=(2, 1, 1))
+    said = {"positions": place["positions"].tolist()}
+    theirs = traced(other, params, "F32", at=at)
+    found = walked(cfg, theirs, params, ours=traced(cfg, wide(params), at=at), **said).found
+    assert (found.name, found.readings[0].does) == ("layers.0.q_turned", "layer 0 has sections 2,1,1")
+
+
+def test_padding_is_left_out():
+    seg = np.array([[0, 0, 0, *[1] * 11]])
+    params, at = drawn(GEMMA), GEMMA.place(1, 14, seg=seg)
+    theirs = traced(GEMMA, params, "F32", at=at)
+    for name, x in theirs.items():
+        for k, axis in enumerate(next(one["axes"] for one in described({name: x.bits}))):
+            if axis == "T":
+                np.moveaxis(x.bits, k, 0)[:3] = np.nan
+    ours = traced(GEMMA, wide(params), at=at)
+    assert walked(GEMMA, theirs, params, ours=ours, seg=seg.tolist()).found is None
+    theirs["layers.2.v"].bits[0, 1, 5:] += 0.5
+    found = walked(GEMMA, theirs, params, ours=ours, seg=seg.tolist()).found
+    where = "in key-value head 1 of 2, from token 5 on"
+    assert (found.name, found.where.startswith(where)) == ("layers.2.v", True), found
+
+
+def test_logits_that_were_dumped_behind_the_mask_show_the_mask():
+    params = drawn(GEMMA)
+    for cfg, words in ((GEMMA, None), (member(GEMMA, 0, window=7), "layer 0 has a window of 7")):
+        theirs = traced(cfg, params, "F32")
+        for n in range(4):
+            x = theirs[f"layers.{n}.scores"].bits
+            x[:] = np.where(cfg.layer(n).place(cfg.place(1, 14)).see, x, -np.inf)
+        found = walked(GEMMA, theirs, params).found
+        if words is None:
+            assert found is None, found
+        else:
+            assert (found.name, found.readings[0].does) == ("layers.0.scores", words)
+
+
+def test_few_tensors_are_enough():
+    """What lies between theirs is made of those that are there."""
+    params = drawn(GPT_OSS)
+    theirs = traced(member(GPT_OSS, 0, window=4), params, "F32")
+    kept = {name: x for name, x in theirs.items() if name.endswith(("leaving", "logits"))}
+    for some, first in ((kept, "layers.0.leaving"), ({"logits": theirs["logits"]}, "logits")):
+        walk = walked(GPT_OSS, some, params)
+        assert (walk.found.name, walk.found.readings[0].does) == (first, "layer 0 has a window of 4")
+        assert walk.lacking()[:2] == ["embedded", "input of 2 layers"]
+
+
+def test_another_tensor_or_shape_under_a_name():
+    params = drawn(GPT_OSS)
+    theirs = traced(GPT_OSS, params, "F32")
+    turned = {**theirs, "layers.1.q": theirs["layers.1.q_turned"]}
+    found = walked(GPT_OSS, turned, params).found
+    assert found.readings[0].does == "it is what layers.1.q_turned must be: dumped at another place"
+    across = {**theirs, "layers.1.q": Tensor("F32", theirs["layers.1.q"].bits.swapaxes(1, 2))}
+    found = walked(GPT_OSS, across, params).found
+    shapes = "its shape is [1, 14, 4, 8]; expected [1, 4, 14, 8], [B,H,T,D]; transpose it by [0, 2, 1, 3]"
+    assert found.known[0].startswith(shapes), found
+    raw = Tensor("F32", theirs["layers.1.q"].bits.swapaxes(1, 2).reshape(1, 4, 14, 8))
+    found = walked(GPT_OSS, {**theirs, "layers.1.q": raw}, params).found
+    assert found.readings[0].does == "its numbers lie in the order [B,T,H,D]", found
+    squeezed = {name: Tensor("F32", np.squeeze(x.bits)) for name, x in theirs.items()}
+    assert walked(GPT_OSS, squeezed, params).found is None
+
+
+def test_gradients_are_gone_through_from_the_loss_backwards():
+    params = drawn(BLOOM)
+    both = trace(BLOOM, wide(params), tokens_of(BLOOM), gradients=True)
+    ours = {name: Tensor("F64", np.asarray(x)) for name, x in both.items()}
+    theirs = {name: Tensor("F32", np.asarray(x, np.float32)) for name, x in both.items()}
+    assert walked(BLOOM, theirs, params, ours=ours).found is None
+    for some in (
+        ["layers.1.q", "layers.1.k", "parameter.1.q.weight", "layers.0.leaving"],
+        ["parameter.1.q.weight"],
+    ):
+        wrong = {f"gradient.{name}": Tensor("F32", 2 * theirs[f"gradient.{name}"].bits) for name in some}
+        walk = walked(BLOOM, theirs | wrong, params, ours=ours)
+        assert walk.found.name in wrong
+        later = {"gradient.layers.0.leaving", "gradient.parameter.1.q.weight"}
+        assert walk.found.name not in later or len(some) == 1
+        assert "it is 2 times what it must be" in walk.found.known
+        assert {"gradient.logits", "gradient.layers.1.ffn", "gradient.layers.1.heads"} <= {*walk.agree}
+
+
+@pytest.fixture
+def reference(tmp_path, monkeypatch, capsys):
+    """A run, what trace wrote of it, and the parameters."""
+    monkeypatch.chdir(tmp_path)
+    params = drawn(GPT_OSS)
+    record = {"config": GPT_OSS.to_json(), "recipe": asdict(Recipe(dtype="float32")), "steps": 0, "argv": []}
+    record |= {"data": {"name": "", "spec": "", "sha256": ""}, "environment": environment(PLAIN)}
+    record |= {"imported": {"folder": "", "model": "", "files": {}}}
+    run = runs.create("runs", ["x"], record, first={f"p/{name}": a for name, a in params.items()})
+    (tmp_path / "tokens.txt").write_text(" ".join(map(str, tokens_of(GPT_OSS)[0])))
+    assert cli(capsys, "trace", run.folder, "--tokens", "tokens.txt", "-o", "ref.safetensors")[0] == 0
+    return run, params
+
+
+def test_the_command(reference, capsys, tmp_path):
+    run, params = reference
+    names = list(load_file("ref.safetensors"))
+    for path, cfg in (("good", GPT_OSS), ("bad", member(GPT_OSS, 0, sinks=False))):
+        tensors = traced(cfg, params, "F32", names=names)
+        whole = {n: np.ascontiguousarray(x.bits) for n, x in tensors.items() if "scores" not in n}
+        save_file(whole, f"{path}.safetensors")
+    code, said = cli(capsys, "diff", "ref.safetensors", "good.safetensors")
+    of_all = "(class C, each by what yours before it make); not in good.safetensors: scores of 2 layers"
+    assert (code, said.strip()) == (0, f"{len(names) - 2} tensors agree {of_all}"), said
+    code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors")
+    assert code == 1
+    assert said.startswith("FAIL layers.0.probabilities  f32  ")
+    for line in (
+        "  wrong         in all 4 heads, at every token, ",
+        "  looks like    layer 0 has no sinks; it has sinks\n",
+        "  evidence      the reference with this change gives what came in layers.0.probabilities and in ",
+        "  layers        probabilities is wrong in layers 0; right, by theirs before it, in 1\n",
+        "  what to do    make it what the config says, then trace and diff again",
+        "\n8 tensors before it agree (class C, ",
+    ):
+        assert line in said, said
+    code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors", "--json")
+    data = json.loads(said)
+    assert (code, data["agree"], list(data["differ"])) == (1, 8, ["layers.0.probabilities"])
+    assert data["diagnosed"][0]["looks_like"][0] == {"does": "layer 0 has no sinks", "says": "it has sinks"}
+    assert cli(capsys, "diff", "ref.safetensors", "bad.safetensors", "--rule", "allclose")[0] == 1
+    run.folder.rename(tmp_path / "elsewhere")
+    code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors")
+    note = f"{run.folder} is not here: what its weights make is compared with the reference's own numbers"
+    assert (code, note in said) == (1, True), said
+
+
+def test_what_cannot_be_compared_is_said(reference, capsys):
+    save_file({"other": np.zeros(3, np.float32)}, "other.safetensors")
+    code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
+    assert (code, "they have no tensor in common; the reference has embedded, " in said) == (2, True), said
+    with open("ref.json") as file:
+        about = json.load(file)
+    for edit, words in (
+        ({"format": "peref trace 9"}, "format is 'peref trace 9'; this peref reads 'peref trace 1'"),
+        ({"format": "peref trace 1", "tensors": None}, "no tensors in it"),
+    ):
+        with open("ref.json", "w") as file:
+            json.dump({key: value for key, value in (about | edit).items() if value is not None}, file)
+        code, said = cli(capsys, "diff", "ref.safetensors", "ref.safetensors")
+        assert (code, words in said) == (2, True), said
+
+
+def test_other_weights_than_those_of_the_trace_are_left_out():
+    params = drawn(GEMMA)
+    other = {name: 1.5 * a for name, a in params.items()}
+    ours = traced(GEMMA, wide(params))
+    said = about(GEMMA, ours)
+    walk = Traces(ours, traced(GEMMA, params, "F32"), said, "C", wide(other)).walk()
+    assert (walk.found, len(walk.notes)) == (None, 1), walk
+    theirs = traced(replace(GEMMA, activation="swiglu"), params, "F32")
+    walk = Traces(ours, theirs, said, "C", wide(other)).walk()
+    assert (walk.found.name, len(walk.notes)) == ("layers.0.ffn", 1), walk
+
+
+def test_one_layer_of_a_published_model(made, capsys, tmp_path):  # noqa: F811
+    """Of one layer alone the weights are read in the model's folder, and nothing else is asked of theirs."""
+    ref, theirs = tmp_path / "ref.safetensors", tmp_path / "theirs.safetensors"
+    save_file({"x": np.random.default_rng(4).standard_normal((1, 5, 16))}, tmp_path / "x.safetensors")
+    line = ["--layer", "1", "--input", tmp_path / "x.safetensors", "-o", ref]
+    assert cli(capsys, "trace", made / "theirs", *line)[0] == 0
+    found = {name: a.astype(np.float32) for name, a in load_file(ref).items()}
+    save_file(found, theirs)
+    assert cli(capsys, "diff", ref, theirs)[0] == 0
+    save_file(found | {"layers.1.residual": found["layers.1.output"]}, theirs)
+    code, said = cli(capsys, "diff", ref, theirs)
+    assert (code, "layer 1: attention is not added to the stream" in said) == (1, True), said
+    assert "is not here" not in said
