@@ -32,7 +32,7 @@ OF_LAYERS = [f"{setting}=" for setting in settings_of("alibi")]
 # A line, | where readline ends a word -> what is offered for its last word
 LINES = {
     "peref ": list(COMMANDS),
-    "peref tr": ["train"],
+    "peref tr": ["train", "trace"],
     "peref golden v": ["vectors", "verify"],
     "peref train --see": ["--seed"],
     "peref train --pe ": names(),
