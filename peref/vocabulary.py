@@ -32,6 +32,11 @@ class Vocabulary:
         """What one of them is called."""
         return "byte" if self.of_bytes else "token"
 
+    @property
+    def measure(self) -> str:
+        """What losses are told in: by bytes models with other tokens can be compared."""
+        return "bits/byte" if self.of_bytes or self.tokenizer else "bits/token"
+
     def tokens(self, text: bytes) -> np.ndarray:
         """The tokens [N] of a text; where none has a text, the numbers in it. Raises Misuse for what is no
         such text.

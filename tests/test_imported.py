@@ -298,3 +298,26 @@ def test_export_leaves_no_half_folder(theirs, capsys, monkeypatch):
     assert {path.name for path in (theirs.parent / "back").iterdir()} == {
         *("config.json", "tokenizer.json", "model.safetensors")
     }
+
+
+def test_a_report_and_a_table_of_imported_runs(theirs, capsys):
+    """In bits/byte where there is a tokenizer, else in bits/token; what is in both is refused or told."""
+    pytest.importorskip("matplotlib", reason="pictures are an extra")
+    cli(capsys, "import", "theirs", "-o", "mine")
+    (theirs / "tokenizer.json").unlink()
+    cli(capsys, "import", "theirs", "-o", "bare")
+    numbers = np.random.default_rng(0).integers(0, V, 900)
+    (theirs.parent / "tokens.txt").write_text(" ".join(map(str, numbers)))
+    how = ["--len", "16", "--bytes", "200", "--backend", "numpy"]
+    said = cli(capsys, "report", "mine", "--data", "text.txt", "--prompt", "größer", *how, "--json")[1]
+    rows = json.JSONDecoder().raw_decode(said)[0]["runs"][0]["rows"]
+    said = cli(capsys, "eval", "mine", "--data", "text.txt", *how, "--json")[1]
+    alone = json.JSONDecoder().raw_decode(said)[0]
+    assert [row["bpb"] for row in rows] == [row["bpb"] for row in alone["rows"]]
+    assert alone["unit"] == "bits/byte"
+    assert "bits/token" in cli(capsys, "report", "bare", "--data", "tokens.txt", *how)[1]
+    code, said = cli(capsys, "report", "mine", "bare", "--data", "tokens.txt", *how)
+    assert (code, "bits/byte, bits/token); report them apart" in said) == (2, True)
+    said = cli(capsys, "eval", "mine", "bare", "--data", "tokens.txt", *how)[1]
+    assert "not the same unit" in said
+    assert "say with --data" in cli(capsys, "report", "mine")[1]

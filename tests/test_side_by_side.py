@@ -65,7 +65,7 @@ def test_what_differs_is_told(cli):
     for words, key in (
         ([first, other], ["corpus"]),
         ([first, longer, "--protocol", "sliding"], ["protocol"]),
-        ([first, masked], ["causal"]),
+        ([first, masked], ["unit"]),
         ([first, longer], []),
     ):
         out, found = table_of(cli, *words, "--bytes", 100)

@@ -39,6 +39,7 @@ from peref.pair import Pair
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
 from peref.tasks import DEPTHS
+from peref.vocabulary import Vocabulary
 
 BYTES, SAMPLES = 131072, 400
 
@@ -103,7 +104,7 @@ class Asked:
     corpus: Corpus
     part: np.ndarray
     per_byte: float
-    unit: str
+    known: Vocabulary
     path: Path
 
     @property
@@ -128,7 +129,7 @@ def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedOnTask
         raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
     rule = rule_of(given.protocol or "non-overlapping", given.stride, trained.L, longest)
     corpus = corpus_of(found.run, given.data)
-    part, per_byte, unit = tokens_of(found, corpus.valid[: count + 1])
+    part, per_byte = tokens_of(found.vocabulary, corpus.valid[: count + 1])
     check_evaluation(cfg, found.params, part, longest)
     same = corpus.sha256 == found.run.record["data"]["sha256"]
     marks = [
@@ -137,25 +138,24 @@ def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedOnTask
     ]
     path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
     store.check_writable(path.parent, found.run.folder)
-    return Asked(found, cfg, longest, rule, corpus, part, per_byte, unit, path)
+    return Asked(found, cfg, longest, rule, corpus, part, per_byte, found.vocabulary, path)
 
 
-def tokens_of(found: Trained, part: np.ndarray) -> tuple[np.ndarray, float, str]:
-    """The tokens of a text for a run's model, how many there are in a byte, and what one is called."""
-    known = found.vocabulary
+def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
+    """The tokens of a text that may be cut anywhere, and how many there are in a byte."""
     if known.of_bytes:
-        return part, 1.0, known.unit
+        return part, 1.0
     whole = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
     if known.tokenizer is None:  # and so may be the first and last number
         whole = " ".join(whole.split()[1:-1])
     tokens = known.tokens(whole.encode())
-    return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0, known.unit
+    return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0
 
 
 def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
     """The document of an evaluation, and its tables of lengths and positions."""
     found, cfg, longest, part, rule = asked.found, asked.cfg, asked.longest, asked.part, asked.rule
-    trained, record = found.cfg, found.run.record
+    trained, record, unit = found.cfg, found.run.record, asked.known.unit
     be = backend_of(given, found.dtype, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     before = "" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"
@@ -163,18 +163,18 @@ def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, A
     for words in differing(found.run):
         say("NOTE", words)
     other = "" if asked.same or not record["steps"] else "; NOT the text of the run"
-    of = counted(part.size - 1, asked.unit)
+    of = counted(part.size - 1, unit)
     of += f", {1 / asked.per_byte:.2f} bytes each," if asked.per_byte != 1 else ""
     say("data", f"{asked.corpus.name}, {of} of the part held out{other}")
-    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {asked.unit}s are asked"
+    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {unit}s are asked"
     say("protocol", f"{rule}{masked}")
     say("backend", text.chosen(be.name, given.backend))
-    per_byte, measure = asked.per_byte, "byte" if asked.unit == "byte" or asked.per_byte != 1 else "token"
-    rows, byte = [], measure if cfg.causal else f"masked {measure}"
+    per_byte, measure = asked.per_byte, asked.known.measure
+    rows, byte = [], measure.removeprefix("bits/") if cfg.causal else measure.replace("bits/", "masked ")
     whole = len(lengths(trained.L, longest)) * (part.size - 1)
     with (
         np.errstate(all="ignore"),
-        Progress(whole, f"{asked.unit}s", scaled=True, plain=given.as_json) as bar,
+        Progress(whole, f"{unit}s", scaled=True, plain=given.as_json) as bar,
     ):
         for row in evaluate(
             cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add, per_byte=per_byte
@@ -186,11 +186,12 @@ def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, A
     store.write_text(asked.path, store.canonical(result) + "\n", found.run.folder)
     lengthwise, placewise = (
         by_length(result["rows"], trained.L, byte, per_byte),
-        by_place(result["by_position"], byte, asked.unit),
+        by_place(result["by_position"], byte, unit),
     )
     said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
     said.append(text.labelled("stored", str(asked.path)))
-    return {"run": str(found.run.folder), "file": str(asked.path), **result}, said
+    about = {"run": str(found.run.folder), "file": str(asked.path), "unit": f"bits/{byte}"}
+    return about | result, said
 
 
 def of_task(found: TrainedOnTask, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:

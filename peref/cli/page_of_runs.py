@@ -14,8 +14,8 @@ import numpy as np
 
 from peref import share, store
 from peref.cli import completion, options, text
-from peref.cli.evaluate import SAMPLES
-from peref.cli.found import backend_of, exercise_of, named_or_newest, run_text
+from peref.cli.evaluate import SAMPLES, tokens_of
+from peref.cli.found import backend_of, exercise_of, named_or_newest, raw_text
 from peref.cli.show import drawing
 from peref.errors import Misuse
 from peref.evaluate import check_evaluation, check_loss, evaluate, weights_of
@@ -23,9 +23,10 @@ from peref.exact_match import exact_match, lengths_of
 from peref.lab import run_report
 from peref.lab.comparison_report import embedded
 from peref.lab.panels import Image, Panel
-from peref.lab.run_report import Looked
+from peref.lab.run_report import SHARE_RIGHT, Looked
 from peref.page import html_page, html_table, td
 from peref.pair import Pair
+from peref.vocabulary import Vocabulary, vocabulary_of
 
 READ = 32768  # bytes of held-out text
 FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are kept
@@ -43,6 +44,7 @@ FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are ke
     help="The heads whose attention is drawn.  [default: the first of each layer]",
 )
 @options.size_option("--bytes", "count", f"Bytes of held-out text to read.  [default: {READ}]")
+@options.data_option("Another text, or where that of the runs is now.  [default: the text of each]")
 @options.file_option("-o", "--output", help="The page to write.  [default: report.html]")
 @options.runs_folder
 @options.computing
@@ -59,7 +61,10 @@ def command(given: SimpleNamespace) -> None:
     with np.errstate(all="ignore"):
         found = [looked(given, name, out) for name in given.named or (None,)]
     if len({run.measure for run in found}) > 1:
-        raise Misuse("some of these runs were trained on a text and some on a task; report them apart")
+        raise Misuse(
+            "these runs are measured in different units "
+            f"({', '.join(sorted({run.measure for run in found}))}); report them apart"
+        )
     if len({run.name for run in found}) < len(found):
         found = [replace(run, name=f"{run.name} ({n + 1})") for n, run in enumerate(found)]
     store.write_text(path, page(found, given))
@@ -79,17 +84,19 @@ def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
     longest = given.longest or (2 * trained if tokens_at(2 * trained) <= end else trained)
     if tokens_at(longest) > end:
         raise Misuse(f"--len {longest} has {tokens_at(longest)} tokens, and {name} ends at length {end}")
-    if exercise and given.count:
-        raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out --bytes")
+    if exercise and (given.count or given.data):
+        said = "--bytes" if given.count else "--data"
+        raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out {said}")
+    known = Vocabulary(256) if exercise else vocabulary_of(run, cfg.V)
     if exercise:
         asked = replace(exercise, longest=longest)
         held = asked.asked([asked.held_out(0)])[0]
     else:
-        valid = run_text(run, None).valid
-        held = valid[None, :longest]
-        part = valid[: max(given.count or READ, longest) + 1]
+        read = raw_text(run, given.data).valid[: max(given.count or READ, longest) + 1]
+        part, per_byte = tokens_of(known, read)
+        held = part[None, :longest]
         check_evaluation(cfg, params, part, longest)
-    prompt = None if isinstance(cfg, Pair) else prompt_of(given, held[0], end)
+    prompt = None if isinstance(cfg, Pair) else prompt_of(given, known, held[0], end)
     be = backend_of(given, dtype, lambda said: print(text.labelled("note", said), file=out, flush=True))
     print(text.labelled("run", f"{run.folder}{how}"), file=out, flush=True)
     if exercise:
@@ -97,19 +104,19 @@ def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
         of = [replace(exercise, longest=n) for n in lengths_of(exercise, longest)]
         rows = [exact_match(cfg, placed, one, SAMPLES, be=be) for one in of]
     else:
-        rows = list(evaluate(cfg, params, part, longest, be=be))
+        rows = list(evaluate(cfg, params, part, longest, be=be, per_byte=per_byte))
     for row in rows:
         check_loss(row)
-    measure, places = "exact" if exercise else "bpb", rows[-1].get("by_position", [])
+    measure, places = SHARE_RIGHT if exercise else known.measure, rows[-1].get("by_position", [])
     about = (cfg, params, run.metrics.read(), measure, rows, places, trained)
     where, heads = (np.arange(0), {}) if prompt is None else run_report.attended(cfg, params, prompt)
     return Looked(cfg.named, *about, where, heads)
 
 
-def prompt_of(given: SimpleNamespace, held: np.ndarray, end: float) -> np.ndarray:
+def prompt_of(given: SimpleNamespace, known: Vocabulary, held: np.ndarray, end: float) -> np.ndarray:
     """The tokens to attend over."""
     said = given.prompt
-    tokens = held if said is None else np.frombuffer(os.fsencode(said), np.uint8)
+    tokens = held if said is None else known.tokens(os.fsencode(said))
     most = min(FARTHEST_MAP, end)
     if not 0 < len(tokens) <= most:
         raise Misuse(f"the prompt has {len(tokens)} tokens; expected 1 to {most}; say --prompt or --len")
@@ -121,14 +128,14 @@ HEAD = ["trained at", "loss by length", "entropy inside", "beyond"]
 
 def cells_of(run: Looked) -> list[str]:
     """A line about a run."""
-    unit = " bits/byte" if run.measure == "bpb" else " right"
-    rows = ", ".join(f"{row['length']:,}: {row[run.measure]:.3f}" for row in run.rows)
+    unit = " right" if run.measure == SHARE_RIGHT else f" {run.measure}"
+    rows = ", ".join(f"{row['length']:,}: {row[run.key]:.3f}" for row in run.rows)
     bits = [text.number(value, 3) for value in run_report.entropy_of(run).values()]
     return [run.name, f"{run.trained:,}", rows + unit, *bits]
 
 
 def run_facts(run: Looked) -> dict[str, Any]:
-    rows = [{key: row[key] for key in ("length", run.measure)} for row in run.rows]
+    rows = [{key: row[key] for key in ("length", run.key)} for row in run.rows]
     return {"name": run.name, "L": run.trained, "rows": rows, "entropy": run_report.entropy_of(run)}
 
 

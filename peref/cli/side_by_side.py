@@ -14,7 +14,7 @@ IN_COMMON: dict[str, Callable[[Any], str]] = {
     "corpus": lambda sha256: f"text {sha256[:12]}",
     "bytes": lambda count: f"{count:,} bytes",
     "protocol": lambda protocol: protocol["name"],
-    "causal": lambda causal: "bits/byte" if causal else "bits/masked byte",
+    "unit": str,
     "task": lambda name: f"answers of {name} that are exactly right",
     "samples": lambda count: f"{count:,} held-out samples a length",
 }

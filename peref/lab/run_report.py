@@ -19,6 +19,7 @@ from peref.xp import Arrays
 
 MOST_ROWS = 192  # of attention at most, evenly spaced
 POINTS = 60  # of a learning curve
+SHARE_RIGHT = "share exactly right"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Looked:
     """A run and what was measured of it.
 
     cfg         a Config, or a Pair, whose attention is not looked at
-    measure     "bpb" of a text, "exact" of a task; rows: of its evaluation, a length each
+    measure     bits/byte or bits/token of a text, SHARE_RIGHT of a task; rows: of its evaluation by length
     queries     the places of the rows of attention; heads: name -> weights [rows,T], NaN where not seen
     """
 
@@ -40,6 +41,11 @@ class Looked:
     trained: int
     queries: np.ndarray
     heads: dict[str, np.ndarray]
+
+    @property
+    def key(self) -> str:
+        """That of the measure in a row."""
+        return "exact" if self.measure == SHARE_RIGHT else "bpb"
 
 
 def attended(cfg: Config, params: Arrays, tokens: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -62,10 +68,10 @@ def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
     lengths = [Curve(*lengthwise(run), run.name, points=True) for run in runs]
     places = [Curve(*placewise(run), run.name, points=True) for run in runs if run.by_position]
     trained = [("x", float(L), "") for L in sorted({run.trained for run in runs})]
-    y = {"bpb": "bits/byte", "exact": "share exactly right"}[runs[0].measure]
-    unit = "bits/byte" if runs[0].measure == "bpb" else "bits/token"
+    y = runs[0].measure
+    unit = "bits/token" if y == SHARE_RIGHT else y
     found: list[Panel | Image] = [
-        Panel("Learning", "step", unit, learned, note="lines: training; dots: validation"),
+        Panel("Learning", "step", "bits a token", learned, note="lines: training; dots: validation"),
         Panel("By length", "length", y, lengths, "x", trained, "line: trained for"),
     ]
     if places:
@@ -99,7 +105,7 @@ def learning(run: Looked) -> list[Curve]:
 def lengthwise(run: Looked) -> tuple[np.ndarray, np.ndarray]:
     return (
         np.array([row["length"] for row in run.rows]),
-        np.array([row[run.measure] for row in run.rows], float),
+        np.array([row[run.key] for row in run.rows], float),
     )
 
 
