@@ -48,8 +48,11 @@ NAMED = re.compile(
 )  # a file that a page holds
 
 
+WALK = "docs/porting.md"  # its transcripts go on from one another
 TRANSCRIPTS = [
-    (page, line) for page in ("README.md", "docs/checking.md") for line, _ in TRANSCRIPT.findall(PAGES[page])
+    (page, line)
+    for page in ("README.md", "docs/checking.md", WALK)
+    for line, _ in TRANSCRIPT.findall(PAGES[page])
 ]
 
 
@@ -81,7 +84,11 @@ def file_of(name: str) -> str:
 
 
 def printed(page: str, line: str) -> str:
-    """What a command of a page prints now, in a folder with the files that the page holds."""
+    """What a command of a page prints now, in a folder with the files that the page holds, after those before
+    it where the page is the walk.
+    """
+    before, _, _ = (page if page == PAGES[WALK] else "").partition(f"$ {line}\n")
+    line = "".join(f"{earlier} > /dev/null; " for earlier, _ in TRANSCRIPT.findall(before)) + line
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         for name in ("cli.py", "golden"):
@@ -493,5 +500,5 @@ if __name__ == "__main__":
             continue
         now = f"$ {line}\n{printed(PAGES[page], line)}"
         PAGES[page] = TRANSCRIPT.sub(lambda m, now=now, line=line: now if m[1] == line else m[0], PAGES[page])
-    for page in ("README.md", "docs/encodings.md", "docs/checking.md"):
+    for page in ("README.md", "docs/encodings.md", "docs/checking.md", WALK):
         (ROOT / page).write_text(PAGES[page])

@@ -3,6 +3,10 @@ derivatives, and the file beside them says what each is.
 """
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -275,3 +279,28 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(words, made, capsys, tmp_p
     assert words in said
     assert said.count("\n") == 1
     assert not list(tmp_path.glob("r.*"))
+
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "porting.md").read_text()
+
+
+def test_the_page_has_every_name():
+    """With its axes and what it is, in the order of computation."""
+    whole = dict(traced.WHOLE)
+    names = {"embedded": whole.pop("embedded")}
+    names |= {f"layers.N.{name}": about for name, about in traced.OF_LAYER.items()} | whole
+    rows = [f"| `{name}` | [{','.join(axes)}] | {says} |" for name, (axes, says) in names.items()]
+    assert "\n".join(rows) in PAGE
+
+
+def test_traces_are_what_transformers_dumps():
+    """Of every family of the page's table, each tensor and gradient to 1e-9; as many as it says."""
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library, reason=f"{library} is no dependency of the tests")
+    root = Path(__file__).resolve().parent.parent
+    line = [sys.executable, root / "benchmarks" / "trace_against_transformers.py"]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = [row.split("|")[1:5] for row in done.stdout.splitlines()]
+    assert counts == [row.split("|")[1:5] for row in PAGE.splitlines() if row.count("|") == 8]
