@@ -10,7 +10,8 @@ biases       rows of biases of distance, and of what is added to the embedding
 attention    rows of masks, heads, scale and softmax
 options      rows of options; numbers that are fitted
 frequencies  rows of ladders, ramps and sections
-functions    rows of parameters, whole functions and recurrences
+functions    rows of parameters and whole functions
+recurrences  what goes into a recurrence, its order, its states
 formulas     a function with one of its steps another
 gradients    guesses at derivatives: factors, parts of sums, other heads, rotations
 backward     the backward pass with one of its steps another

@@ -24,7 +24,7 @@ from peref.golden.spec.cases import FACTS, OPERATIONS, Case
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import ModelCase, rebuilt
-from peref.golden.spec.rule import CLASSES, ROUNDOFF, limits, verdict_on
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, limits, verdict_on
 from peref.parameters import Arrays
 
 # a case that cannot be changed so: refused, beyond what numbers hold, rows that are not there. An error of
@@ -205,19 +205,33 @@ class Answer:
             return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
 
     def near(self, name: str, x: Any) -> bool:
-        """Whether what came agrees with x by the rule, with the budget that numbers of its size need; NaN
-        and infinities where x has them.
+        """Whether what came agrees with x by the rule."""
+        verdict = self.held_against(name, x)
+        return verdict is not None and verdict.worst <= CLASSES[-1][1]
+
+    def held_against(self, name: str, x: Any) -> Verdict | None:
+        """What came beside x, with the budget that numbers of its size need; NaN and infinities where x has
+        them. None where they cannot agree.
         """
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
         if x.shape != want.shape or self.wide(name) is None or a is None or b is None:
-            return False
+            return None
         if (name in self.farthest and self.dismissed(name, x)) or not np.isfinite(x).any():
-            return False
+            return None
         with np.errstate(all="ignore"):
             larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
             b = b * (1 + np.where(a > 0, larger / a, 0))
-        return verdict_on(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
+        return verdict_on(self.got[name], x, a + larger, b, self.entry.words["depth"])
+
+    def misfit(self, guess: Guess) -> float:
+        """The mean square of what the wrong tensors that a guess gives use of class A: in 16 bits several
+        guesses give what came, and one is nearest.
+        """
+        given = self.given(guess, self if self.derivative or guess.backward else self.forward) or {}
+        held = [self.held_against(name, given[name]) for name in self.wrong if name in given]
+        used = [np.ravel(one.used) for one in held if one is not None and one.used is not None]
+        return float((np.concatenate(used) ** 2).mean()) if used else 0.0
 
     @cached_property
     def farthest(self) -> dict[str, tuple[Any, ...]]:

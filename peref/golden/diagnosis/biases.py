@@ -125,6 +125,8 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
     ("bias.scale", "sized"): {
         "your bias is inside the softmax scale": lambda b, case: b * case.D**-0.5,
         "your bias is multiplied by sqrt(D)": lambda b, case: b * case.D**0.5,
+    },
+    ("bias.scale", "sized", 0.85): {
         "your bias is divided by the length trained for": lambda b, case: b / case.L,
     },
 }
@@ -159,6 +161,17 @@ BIASES = (
         for words, causal, asked, change in BUCKETS_READ
     ),
 )
+
+
+def flipped(e: Any) -> Any:
+    """The first quarter of the channels changes places with the second, the third with the fourth."""
+    h, y = e.shape[-1] // 4, np.array(e)
+    y[..., : 4 * h] = (
+        e[..., : 4 * h].reshape(*e.shape[:-1], 2, 2, h)[..., ::-1, :].reshape(*e.shape[:-1], 4 * h)
+    )
+    return y
+
+
 ROW_TABLES: dict[Any, dict[str, Any]] = {
     ("basic", "rows", GENERAL): {
         "nothing is added: there is no position in it": lambda e: 0 * e,
@@ -167,6 +180,7 @@ ROW_TABLES: dict[Any, dict[str, Any]] = {
         "sines and cosines have changed places": lambda e: e.reshape(*e.shape[:-1], -1, 2)[..., ::-1].reshape(
             e.shape
         ),
+        "sines and cosines have changed places in each half": lambda e: flipped(e),
         "your channels lie in halves": lambda e: np.concatenate([e[..., ::2], e[..., 1::2]], -1),
         "your channels alternate": lambda e: np.stack(np.split(e, 2, -1), -1).reshape(e.shape),
         "your channels are in reverse order": lambda e: e[..., ::-1],

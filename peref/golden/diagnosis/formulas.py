@@ -201,6 +201,8 @@ def rebracketed(node: Any) -> Iterator[Any]:
             yield ast.Call(f, [put(a, op, b)], more)
         case ast.BinOp(b, op, ast.Call(f, [a], more)):
             yield ast.Call(f, [put(b, op, a)], more)
+        case ast.Call(f, [ast.Call(ast.Name("add") as add, [a, b], [])], more):
+            yield ast.Call(add, [ast.Call(f, [a], more), b], [])
 
 
 def of_call(node: Any, name: str) -> Iterator[Any]:

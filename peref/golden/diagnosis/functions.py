@@ -1,25 +1,32 @@
-"""Guesses at what an encoding computes with: a parameter read otherwise, a whole function left out or another
-in its place, what goes into a recurrence and what it hands on.
+"""Guesses at what an encoding computes with: a parameter read otherwise, a whole function left out, another
+in its place, or two in the other order.
 
 Which functions may be exchanged is declared in the encoding (parts), which flag explains which in its vectors
-(means). Functions and recurrences are changed for outputs alone. Not here: one step of a function (formulas),
-how functions are exchanged (engine), options (options).
+(means). Functions are changed for outputs alone. Not here: one step of a function (formulas), how functions
+are exchanged (engine), options (options), what goes into a recurrence (recurrences).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
+from itertools import combinations, count
 from typing import Any
 
 import numpy as np
 
 from peref.encodings import get
 from peref.encodings.record import HOOKS
-from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import computed, family, guesses, on_case, part_of, rows, tabled
+from peref.golden.diagnosis.engine import (
+    computed,
+    family,
+    guesses,
+    part_of,
+    rows,
+    tabled,
+    with_parts,
+)
 from peref.golden.diagnosis.formulas import ELEMENTARY, forwards, remade
-from peref.golden.diagnosis.rotation import LOW
 from peref.ops import activation
 from peref.ops.shape import merge_heads, split_heads
 from peref.tape import Op
@@ -52,7 +59,6 @@ READ_AS: tuple[tuple[str, Change], ...] = (
     ("has the other sign", many_times(-1)),
     ("counts twice", many_times(2)),
     ("counts half", many_times(0.5)),
-    ("counts three times", many_times(3)),
     ("is read without its sign", np.abs),
     ("is an exponential more", np.exp),
     ("has a logarithm more", lambda x: np.log(np.abs(x) + 1e-30)),
@@ -63,14 +69,14 @@ READ_AS: tuple[tuple[str, Change], ...] = (
 )
 
 
-def readings(x: Any) -> Iterator[tuple[str, Change]]:
-    """In how many other ways an array is read, in words."""
+def readings(x: Any, heads: bool = False) -> Iterator[tuple[str, Change]]:
+    """In how many other ways an array is read, in words; `heads`: but for the order of its first axis."""
     yield from READ_AS
     if x.ndim == 2:
         yield "is read with its axes exchanged", lambda x: x.T.reshape(x.shape)
         if x.shape[0] == x.shape[1]:
             yield "is transposed", np.transpose
-    for axis in range(x.ndim):
+    for axis in range(heads, x.ndim):
         if 1 < x.shape[axis] < 64:
             yield "is in reverse order", partial(np.flip, axis=axis)
             for step in (1, -1):
@@ -82,19 +88,32 @@ def readings(x: Any) -> Iterator[tuple[str, Change]]:
                     yield f"has its {which} part {what}", one
 
 
+HEAD_ORDERS: dict[str, Change] = {
+    "has its heads in reverse order": lambda x: x[::-1],
+    "has its heads off by one": lambda x: np.roll(x, 1, 0),
+    "has its heads off by one, the other way": lambda x: np.roll(x, -1, 0),
+    "is that of the first head in all": lambda x: 0 * x + x[:1],
+}
+
+
 @family()
 def of_parameters(answer: Answer, case: Any) -> Iterator[Guess]:
     """A parameter that is read otherwise, or exchanged with another."""
     names = list(answer.parameters)
     flags = {name: flag_of(answer, "parameters", name.removeprefix("param."), "") for name in names}
+    of_heads = next((f for f in answer.entry.vectors.words["flags"] if f.endswith(".heads")), "")
     read = lambda change, *needs: computed(
         inputs=lambda a, case: change(a) if a.keys() >= set(needs) else None
     )
     for name in filter(flags.get, names):
         bare = name.removeprefix("param.")
-        for words, change in readings(answer.a[name]):
+        heads = of_heads if answer.a[name].ndim > 2 and len(answer.a[name]) in (case.H, case.G) else ""
+        for flag, words, change in (
+            *((flags[name], *one) for one in readings(answer.a[name], bool(heads))),
+            *((heads, *one) for one in HEAD_ORDERS.items() if heads),
+        ):
             new = lambda a, name=name, change=change: {name: change(a[name])}
-            yield guess(flags[name], f"the parameter {bare} {words}", read(new, name), 0.97)
+            yield guess(flag, f"the parameter {bare} {words}", read(new, name), 0.97)
         for theirs in (n for n in names if n > name and answer.a[n].shape == answer.a[name].shape):
             if flags[theirs] == flags[name]:
                 said = theirs.removeprefix("param.")
@@ -105,6 +124,42 @@ def of_parameters(answer: Answer, case: Any) -> Iterator[Guess]:
                     put = lambda a, mine=mine, other=other: {mine: a[other]}
                     told = f"{read_as} is read in place of the parameter {own}"
                     yield guess(flags[name], told, read(put, mine, other))
+    yield from of_roles(answer, flags)
+
+
+def of_roles(answer: Answer, flags: dict[str, str]) -> Iterator[Guess]:
+    """What all roles have (q.conv, k.conv, ...) is read otherwise; all that one role has, its weights, taps
+    and state, is exchanged with what another has.
+    """
+    roles: dict[str, dict[str, str]] = {}
+    for name in flags:
+        role, _, part = name.removeprefix("param.").partition(".")
+        roles.setdefault(role, {})[part] = name
+    shapes = lambda role: {part: answer.a[name].shape for part, name in roles[role].items()}
+    for part in dict.fromkeys(part for parts in roles.values() for part in parts):
+        mine = {role: parts[part] for role, parts in roles.items() if part in parts}
+        every = tuple(mine.values())
+        for words, change in READ_AS[:2] if len(mine) > 1 and flags[every[0]] else ():
+            read = lambda a, case, every=every, change=change: {name: change(a[name]) for name in every}
+            new = computed(
+                inputs=lambda a, case, read=read: read(a, case) if a.keys() >= flags.keys() else None
+            )
+            yield guess(flags[every[0]], f"{part} of {', '.join(mine)} {words}", new, 0.97)
+    for one, other in combinations(roles, 2):
+        if len(roles[one]) > 1 and shapes(one) == shapes(other):
+            pairs = [(roles[one][part], roles[other][part]) for part in roles[one]]
+            pairs += [(f"{kind}.{one}", f"{kind}.{other}") for kind in ("state", "last")]
+            swap = partial(under_others, {**dict(pairs), **{b: a for a, b in pairs}})
+            new = computed(
+                inputs=lambda a, case, swap=swap: swap(a), outputs=lambda y, one, swap=swap: y | swap(y)
+            )
+            if flag := flags[roles[one].get("weight", pairs[0][0])]:
+                yield guess(flag, f"{one} and {other} are exchanged", new)
+
+
+def under_others(other: dict[str, str], a: Any) -> Any:
+    """What some names hold, under those that they are exchanged with."""
+    return {name: a[theirs] for name, theirs in other.items() if name in a and theirs in a}
 
 
 # ---------------------------------------------------------------- functions
@@ -151,12 +206,55 @@ def over_heads(f: Any) -> Any:
     def call(x: Any, *rest: Any, **more: Any) -> Any:
         heads = x.shape[1]
         whole = lambda y: y if y.ndim == 3 else split_heads(merge_heads(y), heads=heads)
+        rest = tuple(np.tile(w, heads) if np.shape(w) == x.shape[-1:] else w for w in rest)
         y = f(split_heads(merge_heads(x), heads=1), *rest, **more)
         return (whole(y[0]), *y[1:]) if isinstance(y, tuple) else whole(y)
 
     return call
 
 
+def calls_of_parts(answer: Answer, case: Any) -> Counter[str]:
+    """How often each part is called for a case."""
+    found: Counter[str] = Counter()
+
+    def counted(name: str, f: Any) -> Any:
+        def call(*given: Any, **more: Any) -> Any:
+            found[name] += 1
+            return f(*given, **more)
+
+        return call
+
+    named = {name: f for name in get(case.encoding).parts if (f := part_of(case, name))}
+    parts = {name: remade(f, partial(counted, name)) for name, f in named.items() if name not in OWN_ROWS}
+    with_parts(**parts)(answer.forward)
+    return found
+
+
+def in_call(n: int, of: int, change: Any, f: Any) -> Any:
+    """f, which is called `of` times, changed in its call n alone."""
+    other, number = change(f), count()
+    return lambda *given, **more: (other if next(number) % of == n else f)(*given, **more)
+
+
+def divided_by(size: Any) -> Any:
+    """A norm that divides by another size [...,1] of x."""
+
+    def made(f: Any) -> Any:
+        def call(x: Any, *rest: Any, eps: float = 0.0, **more: Any) -> Any:
+            y = f(x, *rest, eps=eps, **more)
+            other = x / (size(x) + eps)
+            return (in_place(other, y[0]), *y[1:]) if isinstance(y, tuple) else in_place(other, y)
+
+        return call
+
+    return made
+
+
+NORMS: dict[str, Any] = {
+    "is over all heads, not over each": over_heads,
+    "divides by the sum of sizes": divided_by(lambda x: np.abs(x).sum(-1, keepdims=True)),
+    "divides by the largest size": divided_by(lambda x: np.abs(x).max(-1, keepdims=True)),
+}
 EARLY_OR_LATE = {"late": 1, "early": -1}
 BY_FACTORS = {"is missing": 0.0, "has the other sign": -1.0, "counts twice": 2.0, "counts half": 0.5}
 VARIANTS: tuple[tuple[str, Any], ...] = (
@@ -169,6 +267,7 @@ VARIANTS: tuple[tuple[str, Any], ...] = (
         for words, n in EARLY_OR_LATE.items()
     ),
 )
+ONE_CALL, TIMELESS = VARIANTS[:2], -len(EARLY_OR_LATE)
 GATE = "the gate is on the other side"
 exchanged = lambda f: lambda up, gate, *rest: f(up, gate, *rest) if gate is None else f(gate, up, *rest)
 
@@ -191,7 +290,10 @@ def ungated(be: Any, up: Any, gate: Any, w: Any, *rest: Any) -> Any:
 
 
 product = Op(lambda x, y: (x * y, (x, y)), lambda saved, dy: (dy * saved[1], dy * saved[0]))
-ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
+ACTIVATIONS = {
+    name: getattr(activation, name)
+    for name in ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
+} | {"nothing": lambda x: x}
 LAYERS = (
     *rows(
         "mix.time",
@@ -215,10 +317,10 @@ LAYERS = (
                 "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
             },
             ("mix.activation", "layer"): {
-                f"you have {name} as the activation before the last map": lambda be, name=name: {
-                    "activated_linear": activated_by(be, getattr(activation, name))
+                f"you have {name} as the activation before the last map": lambda be, f=f: {
+                    "activated_linear": activated_by(be, f)
                 }
-                for name in ACTIVATIONS
+                for name, f in ACTIVATIONS.items()
             },
         }
     ),
@@ -234,24 +336,90 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
     layer sees other tokens.
     """
     yield from guesses(LAYERS, answer)
+    calls = calls_of_parts(answer, case)
     for name in get(case.encoding).parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
         if not flag or name in OWN_ROWS:
             continue
         put = lambda change, name=name, f=f: forwards(name, remade(f, change))
-        for words, change in VARIANTS:
+        for words, change in VARIANTS[: TIMELESS if name in ELEMENTARY else None]:
             yield guess(flag, f"{name} {words}", put(change), 0.98)
         for words, one in ELEMENTARY.items() if inspected(f)[1:] in ([], ["slope"]) else ():
             if words != name:
                 said = f"you have {words} where {name} belongs"
                 yield guess(flag, said, put(after(partial(of_first, one))), 0.99)
         if "norm" in name or name == "unit":
-            yield guess(flag, f"{name} is over all heads, not over each", put(over_heads))
+            for words, change in NORMS.items():
+                yield guess(flag, f"{name} {words}", put(change))
+        for n, words, change in ((n, *one) for n in range(calls[name]) for one in ONE_CALL):
+            if calls[name] > 1:
+                yield guess(
+                    flag,
+                    f"{name} {words} in call {n + 1} of it",
+                    put(partial(in_call, n, calls[name], change)),
+                    0.97,
+                )
         for length in (2, 3, 4, 8, 16, 32) if name == "prefix_sum" else ():
             said = f"{name} begins anew every {length} tokens"
             yield guess(flag, said, put(after(partial(anew_each, length))))
     if case.hook == "mix":
-        yield from of_recurrences(answer)
+        yield from of_order(answer, get(case.encoding).parts)
+
+
+def in_other_order(first: str, second: str) -> Any:
+    """A function that has the result of another is computed before it: of the first the last argument that
+    has its shape goes on, and what comes of the second goes into the first.
+    """
+
+    def gives(answer: Answer) -> Any:
+        held: list[Any] = []
+
+        def hold(f: Any, *given: Any, **more: Any) -> Any:
+            y = f(*given, **more)
+            shape = np.shape(y[0] if isinstance(y, tuple) else y)
+            n = max(k for k, x in enumerate(given) if np.shape(x) == shape)
+            held[:] = [(lambda z: f(*given[:n], z, *given[n + 1 :], **more), shape)]
+            return (given[n], *y[1:]) if isinstance(y, tuple) else given[n]
+
+        def release(y: Any) -> Any:
+            f, shape = held.pop()  # an IndexError where the second comes first
+            heads = len(shape) == 4 and np.ndim(y) == 3
+            y = f(split_heads(y, heads=shape[1]) if heads else y)
+            y = y[0] if isinstance(y, tuple) else y
+            return merge_heads(y) if heads else y
+
+        def joined(be: Any) -> Any:
+            made = lambda up, gate, w, b, residual: be.linear(release(activation.swiglu(gate, up)), w, b)
+            return {"activated_linear": made}
+
+        part = {name: part_of(answer.case, name) for name in (first, second)}
+        parts = {name: f for name, f in {
+            first: partial(hold, part[first]),
+            second: lambda *given, **more: release(part[second](*given, **more)),
+        }.items() if part[name]}  # fmt: skip
+        more: dict[str, Any] = {"parts": lambda case: parts}
+        if second == "activated_linear":
+            more["layer"] = joined
+        if first == "short_conv":
+            more["recurrence"] = lambda name, plain, given, how: (
+                hold if name == first else lambda f, *x, **y: f(*x, **y)
+            )(plain, *given, **how)
+        return computed(**more)(answer.forward)
+
+    return gives
+
+
+def of_order(answer: Answer, parts: tuple[str, ...]) -> Iterator[Guess]:
+    """A gate, a norm, an activation or a convolution is on the other side of the next of them."""
+    norms = [name for name in parts if "norm" in name]
+    gates = [name for name in parts if name in ("swiglu", "gated")] or ["activated_linear"]
+    for norm, gate in ((norm, gate) for norm in norms for gate in gates):
+        for pair in ((norm, gate), (gate, norm))[: 2 if gate in parts else 1]:
+            flag = flag_of(answer, "functions", gate, "mix.gate")
+            yield guess(flag, f"{pair[1]} comes before {pair[0]}", in_other_order(*pair))
+    for pair in (("short_conv", "silu"), ("silu", "unit")):
+        if pair[1] in parts and (flag := flag_of(answer, "functions", "silu", "")):
+            yield guess(flag, f"{pair[1]} comes before {pair[0]}", in_other_order(*pair))
 
 
 def of_first(one: Change, y: Any, x: Any, *rest: Any) -> Any:
@@ -264,208 +432,6 @@ def inspected(f: Any) -> list[str]:
     return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-# ---------------------------------------------------------------- what recurrences are given
-
-Called = Callable[[Any, list[Any], dict[str, Any]], Any]  # (what is called, its arrays, its settings)
-
-
-def with_call(which: str, change: Called) -> Any:
-    """change(...) in place of calling a recurrence."""
-
-    def other(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        return change(plain, given, more) if name == which else plain(*given, **more)
-
-    gives = computed(recurrence=other)
-    return lambda answer: gives(answer.forward)
-
-
-def put(key: int | str, new: Callable[[Any, list[Any]], Any]) -> Called:
-    """new(argument, all of them) in place of an argument or setting."""
-
-    def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        held: Any = dict(more) if isinstance(key, str) else list(given)
-        if held[key] is None:
-            raise ValueError(f"{key} is not there")
-        held[key] = new(held[key], given)
-        return plain(*given, **held) if isinstance(key, str) else plain(*held, **more)
-
-    return change
-
-
-def always_that(c: float, x: Any) -> float:
-    return c
-
-
-def read_otherwise(x: Any, letter: str) -> Iterator[tuple[str, Change]]:
-    """What may be read in place of an argument."""
-    yield from (*READ_AS, *((f"was {name}", low) for name, low in LOW))
-    if not np.ndim(x):
-        yield from ((f"is {c}", partial(always_that, c)) for c in (0.01, 0.1, 0.2, 0.3, 0.5))
-    if letter == "log_decay":
-        yield "has the heads of the next", lambda x: np.log1p(-(1 - np.exp(x)) / 2)
-        yield "has the heads of the one before", lambda x: np.log1p(-(1 - np.exp(x)) * 2)
-    if np.ndim(x):
-        yield "is in reverse order", lambda x: x[..., ::-1]
-        for words, step in EARLY_OR_LATE.items():
-            yield f"comes a token {words}", partial(rolled, step=step)
-
-
-def read_as(change: Change, x: Any, given: list[Any]) -> Any:
-    return change(x)
-
-
-def of_recurrences(answer: Answer) -> Iterator[Guess]:
-    """What a recurrence reads is another, whatever it is: by the names that it has there."""
-    seen: dict[str, dict[int | str, tuple[str, Any]]] = {}
-
-    def look(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        names = inspected(plain)
-        held: list[tuple[Any, str, Any]] = [(n, names[n], x) for n, x in enumerate(given) if n < len(names)]
-        held += [(letter, letter, x) for letter, x in more.items() if type(x) is not int]
-        seen[name] = {key: (letter, x) for key, letter, x in held if has_numbers(x)}
-        return plain(*given, **more)
-
-    computed(recurrence=look)(answer.forward)
-    for which, arguments in seen.items():
-        for key, (letter, x) in arguments.items():
-            flag = flag_of(answer, "recurrence", f"{which}.{letter}", "")
-            for words, change in read_otherwise(x, letter) if flag else ():
-                new = with_call(which, put(key, partial(read_as, change)))
-                yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
-            for other, (theirs, y) in arguments.items():
-                if flag and isinstance(other, int) and isinstance(key, int) and other > key and np.ndim(y):
-                    swap = with_call(which, exchanging(key, other))
-                    yield guess(flag, f"{letter} and {theirs} of {which} are exchanged", swap, 0.97)
-        yield from of_states(answer, which)
-
-
-def exchanging(n: int, m: int) -> Called:
-    def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        given[n], given[m] = in_place(given[m], given[n]), given[n]
-        return plain(*given, **more)
-
-    return change
-
-
-def of_states(answer: Answer, which: str) -> Iterator[Guess]:
-    """What a recurrence gives comes late; its state is lost within a text, or goes on into the next."""
-    for words, step in EARLY_OR_LATE.items():
-        late = lambda plain, given, more, step=step: given_late(step, *plain(*given, **more))
-        said = f"what {which} gives comes a token {words}"
-        yield guess("mix.time", said, with_call(which, late), 0.97)
-    flag = flag_of(answer, "recurrence", which, "mix.chunk")
-    for length in (None, 1, 2, 4):
-        words = f"every {length} tokens" if length else "in each chunk"
-        new = with_call(which, partial(anew, length))
-        yield guess(flag, f"the state of {which} begins anew {words}", new, 0.97)
-    words = f"the state of {which} goes on from one document to the next"
-    yield guess("mask.documents", words, with_call(which, runs_on), 0.97)
-
-
-# ---------------------------------------------------------------- states that are handed in and on
-
-SUMS = (
-    "s",
-    "h",
-    "weights",
-    "sums",
-)  # states of a recurrence; others are the last inputs of a shift or a convolution
-
-
-has_before = lambda case: case.before is not None
-
-
-@family(has_before)
-def of_handed_states(answer: Answer, case: Any) -> Iterator[Guess]:
-    """The state handed in is read otherwise, or the last one is another."""
-    given = [name for name in answer.a if name.startswith("state.")]
-    tails = tuple(name for name in given if name.removeprefix("state.") not in SUMS)
-    rest = tuple(name for name in given if name not in tails)
-    for some in filter(None, dict.fromkeys([tuple(given), tails, rest])):
-        flag = "cache.tail_dropped" if some == tails else "cache.state_dropped"
-        for words, change in (("not read", many_times(0)), ("read half", many_times(0.5))):
-            yield guess(
-                flag,
-                f"{' and '.join(some)} {'are' if len(some) > 1 else 'is'} {words}",
-                with_state(some, change),
-            )
-    last = tuple(name for name in answer.entry.outputs if name.startswith("last."))
-    square = [f"last.{name.removeprefix('state.')}" for name in rest]
-    for name in (name for name in {*square, *last} if square_in(answer, name)):
-        state = name.replace("last.", "state.")
-        for handed, on, words in ((1, 1, f"{state} and {name}"), (0, 1, name), (1, 0, state)):
-            new = transposed(state if handed else "", name if on else "")
-            yield guess("state.transposed", f"the axes of {words} are exchanged", new)
-    yield guess("state.decay", "the last state has decayed once more", computed(recurrence=decayed_again))
-    for name in last:
-        flag = "state.decay" if name.removeprefix("last.") in SUMS else "cache.tail_dropped"
-        yield guess(
-            flag,
-            f"{name} is that of the token before the last",
-            on_case(partial(a_token_less, name), has_before),
-        )
-
-
-def with_state(names: tuple[str, ...], change: Change) -> Any:
-    read = lambda a, case: {name: change(a[name]) for name in names} if a.keys() >= set(names) else None
-    return computed(inputs=read)
-
-
-def square_in(answer: Answer, name: str) -> bool:
-    shape = answer.want(name).shape
-    return len(shape) == 4 and shape[-1] == shape[-2]
-
-
-def transposed(state: str, last: str) -> Any:
-    """A state that is handed in, one that is handed on, or both, with their axes exchanged."""
-    turn = lambda x: np.swapaxes(x, -1, -2)
-    given = lambda a, case: {state: turn(a[state])} if state in a else {}
-    on = lambda found, answer: {n: turn(x) if n == last else x for n, x in found.items()}
-    return computed(inputs=given, outputs=on)
-
-
-def decayed_again(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-    """The last state as one more token leaves it that decays as the last and writes nothing: what that step
-    makes of the state, less what it makes of none.
-    """
-    y, last = plain(*given, **more)
-    *arrays, _, runs = given
-    if runs is not None or not has_numbers(last):
-        raise ValueError("there is no one state")
-    T, axis = np.shape(arrays[0])[-2], np.ndim(arrays[0]) - 2
-    in_time = lambda x: np.ndim(x) == axis + 2 and np.shape(x)[axis] == T
-    one = [x[..., -1:, :] if in_time(x) else x for x in arrays]
-    step = lambda state: plain(*one, state, None, **more)[1]
-    return y, step(last) - step(0 * last)
-
-
-def a_token_less(name: str, case: Any, answer: Answer) -> Any:
-    """The last state of a text without its last token."""
-    less = {n: a[:, :-1] if n == "x" else a for n, a in answer.a.items() if not n.startswith("cotangent.")}
-    short = replace(case, T=case.T - 1, positions=None)
-    return expected(case, answer.a) | {name: expected(short, less)[name]}
-
-
-def given_late(step: int, y: Any, *rest: Any) -> Any:
-    return rolled(y, step), *rest
-
-
 def has_numbers(x: Any) -> bool:
     no_array = x is None or isinstance(x, bool | dict | int | list | tuple | str)
     return not no_array and np.asarray(x).dtype.kind in "fciu"
-
-
-def anew(length: int | None, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-    """The state is empty at every so many tokens: pieces of text that know nothing of one another."""
-    chunk, shape = length or more.get("chunk"), np.shape(given[0])
-    if not chunk or chunk >= shape[-2] or given[-1] is not None:
-        raise ValueError("there is one chunk alone")
-    given[-1] = np.broadcast_to(np.arange(shape[-2]) // chunk, (shape[0], shape[-2]))
-    return plain(*given, **more)
-
-
-def runs_on(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-    if given[-1] is None:
-        raise ValueError("there is one document alone")
-    given[-1] = None
-    return plain(*given, **more)

@@ -24,6 +24,7 @@ from peref.golden.diagnosis import (
     options,
     pairs,
     positions,
+    recurrences,
     rotation,
     tensor,
     traces,
@@ -45,7 +46,7 @@ FIRST = (
         rotation.of_turning,
         pairs.of_channels,
         positions.of_places,
-        functions.of_handed_states,
+        recurrences.of_handed_states,
     ),
     *(biases.of_rows, biases.of_biases, attention.of_attention),
     *traces.SIMPLE,
@@ -61,6 +62,7 @@ LAST = (
     options.of_fitted_numbers,
     functions.of_parameters,
     functions.of_functions,
+    recurrences.of_recurrences,
     backward.of_steps_back,
     traces.of_settings,
     traces.of_rows_below,
@@ -68,6 +70,8 @@ LAST = (
 FORMULAS = (formulas.of_formulas, backward.of_formulas_back)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH, RIVAL = 0.99, 0.975  # of all that failed; of what the first gives
+LOOSE = 0.5  # of class A: so much farther than twice the closest is no match where another is
+HALF = 0.5  # of what failed
 MORE = 0.1  # what weaker signs add to a guess that gives all
 # a guess that is worth no more says little: a factor, no position at all; the search goes on
 SAYS_LITTLE = 0.9
@@ -110,6 +114,7 @@ class Said:
     gives: tuple[float, ...] = ()  # of a guess: what it gives of each failing case that was tried
     spoils: bool = False  # of a guess: it makes wrong what is right
     others: tuple[Guess, ...] = ()  # guesses of the same flag that give the other cases
+    misfit: float = 0.0  # of a guess that gives all: the root mean square of what it uses of class A
 
     def explains(self, answer: Answer) -> bool:
         """Whether one of its guesses gives what came for a case, or a part of it."""
@@ -156,8 +161,9 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
             found[flag].append(one)
             best = max(best, one.weight)
         named = [one for some in found.values() for one in some if one.whole and one.guess]
-        if any(one.guess.sure > SAYS_LITTLE for one in named if one.guess):
+        if any(one.guess.sure > SAYS_LITTLE and one.misfit <= 1 for one in named if one.guess):
             break
+    found = defaultdict(list, {flag: nearest(some, found.values()) for flag, some in found.items()})
     for flag, one in of_near_misses(bad, good, best).items() if probes else ():
         if not any(known.trap == one.trap for known in found[flag]):
             found[flag].append(one)
@@ -169,6 +175,12 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         rival = f"{said[0].evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
         said[0] = replace(said[0], evidence=rival, alone=False)
     return said
+
+
+def nearest(some: Iterable[Said], every: Iterable[Iterable[Said]]) -> list[Said]:
+    """Guesses that give all, but much less closely than the closest of every one, do not give all."""
+    closest = min((one.misfit for said in every for one in said if one.whole and one.guess), default=0.0)
+    return [replace(one, whole=one.whole and one.misfit <= 2 * closest + LOOSE) for one in some]
 
 
 def added_up(some: list[Said]) -> Said:
@@ -203,8 +215,8 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
     shares: dict[Trap, Said] = {}
     clues: dict[str, dict[str, list[str]]] = defaultdict(dict)  # flag -> words -> where they were seen
     found: dict[str, Said] = {}
-    whole = False
-    for answer in fitted:
+    whole, asked = False, list(fitted)
+    for answer in asked:
         for family in stage:
             for one in guesses_of(family, answer):
                 if isinstance(one, Clue):
@@ -216,10 +228,12 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
                     whole = whole or shares[one.trap].whole
         if whole:
             break
+        if answer is asked[-1] and len(asked) == len(fitted):
+            asked += unexplained(shares.values(), bad)[:1]
     for flag, words in clues.items():
         found[flag] = replace(found[flag], evidence=seen_in(words), whole=found[flag].weight >= SHOWN)
     best: dict[str, list[Said]] = defaultdict(list)
-    for said in shares.values():
+    for said in nearest(shares.values(), [shares.values()]):
         best[said.trap.flag].append(said)
     for flag, some in best.items():
         said = together(some)
@@ -227,6 +241,19 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
         if clue is None or said.weight > clue.weight or said.weight >= LIKE:
             found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
     return found
+
+
+def unexplained(some: Iterable[Said], bad: list[Answer]) -> list[Answer]:
+    """The failing cases that the best guess leaves, where it gives most: another wording may be for them."""
+    best = max(some, key=lambda one: one.weight, default=None)
+    if best is None or best.weight < HALF or best.spoils:
+        return []
+    return [answer for answer, gives in zip(thinned(bad), best.gives, strict=True) if gives <= 0]
+
+
+def thinned(answers: list[Answer]) -> list[Answer]:
+    """Those on which a guess is tried."""
+    return answers[:: max(1, -(-len(answers) // TRIED))]
 
 
 def together(some: list[Said]) -> Said:
@@ -280,12 +307,10 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
     """It weighs the share of what failed that it gives, less half of that of the other cases in which it
     makes something wrong.
     """
-    some = bad[:: max(1, -(-len(bad) // TRIED))]
+    some = thinned(bad)
     asked = [(answer, answer.fits(one)) for answer in some]
     fits = [fit or 0.0 for answer, fit in asked if answer.case is not None or fit is not None]
-    kept = [
-        wrong for answer in good[:: max(1, -(-len(good) // TRIED))] if (wrong := answer.fits(one)) is not None
-    ]
+    kept = [wrong for answer in thinned(good) if (wrong := answer.fits(one)) is not None]
     evidence = "the reference with this bug gives what came"
     evidence += f" in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else ""
     if spoilt := sum(wrong < 0 for wrong in kept):
@@ -296,7 +321,16 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
     each, whole = all(fit > 0 for fit in fits) and not spoilt, weight > ENOUGH and not one.invented
     gives = tuple(fit or 0.0 for _, fit in asked)
     return Said(
-        one.trap, one.sure * weight, one, evidence, not one.invented, each, whole, True, gives, bool(spoilt)
+        one.trap,
+        one.sure * weight,
+        one,
+        evidence,
+        not one.invented,
+        each,
+        whole,
+        gives=gives,
+        spoils=bool(spoilt),
+        misfit=sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
-from peref.golden.diagnosis.functions import SUMS
+from peref.golden.diagnosis.recurrences import SUMS
 from peref.golden.diagnosis.rotation import Map, fitting, parameters, turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import rotation
@@ -28,7 +28,7 @@ from peref.ops.place import At
 class Call:
     """One call of a trace: rows first to stop of a text that begins at row `begin`, its number there, the
     length n that frequencies are made for, the window, how many tokens the first call of its text has, and
-    the numbers of the later calls before it that had several.
+    the numbers of the later calls before it that had several; how many the call before it had.
     """
 
     first: int
@@ -39,6 +39,7 @@ class Call:
     window: int | None
     opening: int
     chunks: tuple[int, ...] = ()
+    previous: int = 0
 
     @property
     def T(self) -> int:
@@ -62,7 +63,8 @@ def calls_of(case: ModelCase) -> list[Call]:
         place = (old.begin, old.number + 1) if old else (first, 0)
         opening = old.opening if old else stop - first
         chunks = (*old.chunks, *([old.number] if old.later and old.T > 1 else [])) if old else ()
-        found.append(Call(first, stop, *place, n, case.layer.window, opening, chunks))
+        previous = old.T if old else 0
+        found.append(Call(first, stop, *place, n, case.layer.window, opening, chunks, previous))
     return found
 
 

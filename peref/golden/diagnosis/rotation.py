@@ -59,7 +59,7 @@ class Map:
     order   where the two components go: "" as they are, "swapped", "halves", "adjacent"
     inside  the second component is made from the first when that has turned already
     low     what cosines and sines are rounded to
-    still   nothing turns, and there is no gain
+    times   how often a pair turns: not at all where 0
     """
 
     pairs: str = "same"
@@ -68,11 +68,10 @@ class Map:
     order: str = ""
     inside: bool = False
     low: Any = None
-    still: bool = False
+    times: int = 1
 
     def __call__(self, case: Case, x: Any, phi: Any, gain: Any) -> Any:
-        if self.still:
-            return np.array(x, float)
+        phi, gain = self.times * phi, None if gain is None else gain**self.times
         R, half = case.config.R, case.config.R // 2
         layout = other_of(case) if self.pairs == "other" else case.layout
         pairs = np.array(pairs_of(R, layout))
@@ -175,7 +174,7 @@ MAPS = (  # flag, words, map: of a pair (a, b) with cosine c and sine s
     ("rope.sign", "the second channel is made from the first when that has turned already", Map(inside=True)),
     *((FEW, f"your cosines and sines were {name}", Map(low=low)) for name, low in LOW),
 )
-STILL = Map(still=True)
+STILL, TWICE_TURNED = Map(times=0), Map(times=2)
 WHOSE = (("", "qk"), (" (q alone)", "q"), (" (k alone)", "k"))
 
 

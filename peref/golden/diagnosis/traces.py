@@ -43,7 +43,7 @@ from peref.golden.diagnosis.replays import (
     with_zeros,
     without_keys,
 )
-from peref.golden.diagnosis.rotation import MAPS, OF_ANGLES, STILL, Map, turned_at_all
+from peref.golden.diagnosis.rotation import MAPS, OF_ANGLES, STILL, TWICE_TURNED, Map, turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import around
 from peref.settings import other_choices
@@ -68,6 +68,7 @@ NAMED = {  # words for the calls in which a bug shows
     a_chunk: ", in later calls of several tokens",
 }
 NARROW = 0.97  # how much a bug is worth that shows in calls of one kind alone: less than one of all
+OF_ONE = 0.96  # and one of queries or keys alone
 KINDS = (every_call, *SOME)
 WHO = (("", "qk"), (", of queries alone", "q"), (", of keys alone", "k"))
 
@@ -82,6 +83,7 @@ def of_kinds(flag: str, words: str, make: Any, kinds: Any = KINDS, sure: float =
 one_each = lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later
 WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call)
     (RESTARTS, "every call counts its positions from the beginning", lambda i, far, c: i - far),
+    (RESTARTS, "every call counts its positions from 0", lambda i, far, c: 0 * i + np.arange(c.T)),
     (OFFSET, "the offset of a call counts twice in its positions", lambda i, far, c: i + far),
     (LATE, "positions are one too large once there is a cache", lambda i, far, c: i + c.later),
     (LATE, "positions are one too small once there is a cache", lambda i, far, c: i - c.later),
@@ -92,6 +94,7 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
         lambda i, far, c: i + c.T * c.later,
     ),
     (OFFSET, "the offset grows by one with each call, however many tokens it has", one_each),
+    (OFFSET, "the offset of a call is the length of the one before", lambda i, far, c: i - far + c.previous),
     (OFFSET, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
     (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
     (
@@ -112,7 +115,8 @@ def of_positions(answer: Answer, case: Any) -> Iterator[Guess]:
         late = BIAS_LATE if of_bias and who != "qk" else LATE
         for flag, words, place in WRONG_PLACES:
             mine = late if flag == LATE else flag
-            yield from of_kinds(mine, f"{words}{whose}", partial(with_places, place, who))
+            sure = 1.0 if who == "qk" else OF_ONE
+            yield from of_kinds(mine, f"{words}{whose}", partial(with_places, place, who), sure=sure)
         goes_on = with_places(lambda i, far, c: i + c.begin, who, every_call)
         yield guess(KEPT, f"positions in a new text go on from the one before{whose}", goes_on)
         for more in (0, 1) if window else ():
@@ -144,6 +148,7 @@ left_of = lambda first: lambda see, t, s, c: see & (s >= first(t, s, c))
 MASKS = {  # (flag, words): see(what is seen, slot of the query, of the key, call)
     (TOP, "the mask is aligned with the first key"): lambda see, t, s, c: rolling(t - t[0], s, c),
     (TOP, "the mask is aligned with the first key, without a window"): lambda see, t, s, c: s <= t - t[0],
+    ("mask.causal", "a token sees the one after it"): lambda see, t, s, c: rolling(t + 1, s, c),
     ("mask.causal", "a token does not see itself"): lambda see, t, s, c: see & (s != t),
     ("mask.causal", "a call does not see its own keys"): lambda see, t, s, c: see & (s < t[0]),
 }
@@ -251,6 +256,7 @@ def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
         what = f"the state {', '.join(some)}"
         of_state = partial(with_states, some)
         yield from of_kinds(flag, f"{what} is not read", partial(of_state, new=lambda x, before: None), SOME)
+        yield from of_kinds(flag, f"{what} counts half", partial(of_state, new=lambda x, before: x / 2), SOME)
         yield from of_kinds(flag, f"{what} is not written back", partial(of_state, new=not_written))
         words = f"{what} has its last two axes exchanged"
         yield from of_kinds("state.axes_exchanged", words, partial(of_state, new=axes_exchanged), SOME)
@@ -301,14 +307,23 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
     for words, times in (
         ("cached keys are turned once more when they are read", lambda c, now: 2),
         ("cached keys are turned once more in every call", lambda c, now: now.number - c.number + 1),
+        ("cached keys are turned once more in every later call of several tokens", again_in_chunks),
         ("cached keys are not turned", lambda c, now: 0),
     ):
         yield guess(
             "rope.one_of_two" if words.endswith("not turned") else TURNED_AGAIN, words, with_keys(times)
         )
-    whose = {"k": "keys are not", "q": "queries are not", "qk": "neither queries nor keys are"}
+    whose = {"k": "keys are not", "q": "queries are not", "qk": "queries and keys are not"}
     for who, words in whose.items():
-        yield from of_kinds("rope.one_of_two", f"{words} turned", partial(with_another_map, STILL, who))
+        for made, said in ((STILL, words), (TWICE_TURNED, f"{words.replace(' not', '')} twice")):
+            sure = 0.95 if who == "qk" else 1.0  # position 0 gives the same
+            other = partial(with_another_map, made, who)
+            yield from of_kinds("rope.one_of_two", f"{said} turned", other, sure=sure)
+
+
+def again_in_chunks(old: Call, now: Call) -> int:
+    """How often keys are turned that each later call of several tokens turns again."""
+    return 1 + a_chunk(now) + sum(n > old.number for n in now.chunks)
 
 
 def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, int]:
