@@ -35,6 +35,7 @@ ACTIVATIONS: dict[str, Callable] = {  # of W_up x, the gated ones of W_gate x an
     **{"swiglu": swiglu, "geglu": geglu, "swiglu_clamped": swiglu_clamped},
     **{"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu, "relu2": relu2},
 }
+NORMED = {"norm1": "normed", "norm_cross": "cross_normed", "norm2": "ffn_normed"}  # by their names in a trace
 
 
 def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
@@ -47,9 +48,9 @@ def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
     return this.be.layer_norm(x, weight, w.get(f"{name}.bias"), eps=this.cfg.eps)
 
 
-def entering(this: Pass, w: Arrays, name: str, x: Any, noted: str) -> Any:
+def entering(this: Pass, w: Arrays, name: str, x: Any) -> Any:
     """What a sublayer reads of x [B,T,C]."""
-    return x if this.cfg.norm_place == "after" else this.be.note(noted, norm(this, w, name, x))
+    return x if this.cfg.norm_place == "after" else this.be.note(NORMED[name], norm(this, w, name, x))
 
 
 def leaving(this: Pass, w: Arrays, name: str, y: Any) -> Any:
@@ -79,19 +80,18 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     if this.tables[layer].token:
         return one_token(this, layer, x, old or {})
     w, sublayer = this.weights[layer], mixer if this.cfg.encoding(layer).mix else self_attention
-    h = entering(this, w, "norm1", x, "normed")  # [B,T,C]
+    h = entering(this, w, "norm1", x)  # [B,T,C]
     y, new = sublayer(this, layer, h, old)  # [B,T,C]
     total = add(x, leaving(this, w, "after1", this.be.note("output", y)))  # [B,T,C]
     total = this.be.note("residual", total)
     if this.cfg.cross:
-        h = entering(this, w, "norm_cross", total, "cross_normed")  # [B,T,C]
+        h = entering(this, w, "norm_cross", total)  # [B,T,C]
         y, new = cross_attention(this, layer, h, old, new)  # [B,T,C]
         total = add(total, leaving(this, w, "after_cross", y))  # [B,T,C]
     if this.cfg.activation == "none":
         return total, new
     if this.cfg.residual != "shared":
-        read = x if this.cfg.residual == "parallel" else total
-        h = entering(this, w, "norm2", read, "ffn_normed")  # [B,T,C]
+        h = entering(this, w, "norm2", x if this.cfg.residual == "parallel" else total)  # [B,T,C]
     if this.cfg.activation != "channel_mix":
         return feed_forward(this, layer, h, total), new  # [B,T,C]
     before, last = previous(h, (old or {}).get("before"), this.there.runs)  # [B,T,C], [B,1,C]
