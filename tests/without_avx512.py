@@ -44,7 +44,7 @@ NOT_COMPUTING = (
     ),
     *("parts", "pictures", "planted", "plugin", "readme", "recipes", "refusals", "run_report", "runners"),
     *("runners_apart", "runs", "schema", "side_by_side", "spec", "speed", "store", "style", "surroundings"),
-    *("traces_named", "unexplained", "xp"),
+    *("traces_named", "unexplained", "xp", "backends", "memory", "sweep"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
 NARROWER = "tests/test_numba.py::test_the_narrowest_vectors"  # narrower itself
