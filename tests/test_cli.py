@@ -1147,6 +1147,8 @@ def test_no_command_speaks_in_clicks_words_of_an_argument_too_many(cli):
                 if isinstance(param, click.Option) and param.required
                 for word in (param.opts[0], "1,2,1,3,4" if param.opts[0] == "--shape" else "rope")
             ]
+            kinds = [param.type for param in command.params if isinstance(param, click.Argument)]
+            wanted += [kind.choices[0] for kind in kinds if isinstance(kind, click.Choice)]
             code, _, err = cli(*words, *wanted, *["rope"] * 3)
             assert (code, err.startswith("error: unexpected argument 'rope'; ")) == (2, True), err
 
