@@ -64,13 +64,14 @@ def noted_in(cfg: Config, layer: int) -> list[str]:
     """The tensors of a layer, in the order of computation."""
     of = cfg.layer(layer)
     normed, attends = cfg.norm_place != "after", not of.pe.mix
-    turned = of.pe.rotate or of.cosine or of.temperature != "none"
+    still = not of.pe.rotate and not of.cosine and of.temperature == "none"
+    bare = not of.pe.bias and not of.pe.score
     here = {
         "normed": normed,
         **dict.fromkeys(("q", "k", "v", "heads"), attends),
-        **dict.fromkeys(("q_turned", "k_turned"), attends and turned),
+        **dict.fromkeys(("q_turned", "k_turned"), attends and not still),
         **dict.fromkeys(("scores", "probabilities"), attends and not of.pe.attend),
-        "bias": attends and not of.pe.attend and (of.pe.bias or of.pe.score),
+        "bias": attends and not of.pe.attend and not bare,
         "ffn_normed": normed and cfg.activation != "none" and cfg.residual != "shared",
         "ffn": cfg.activation != "none",
     }

@@ -82,7 +82,7 @@ def value_in(cfg: Config, member: int, setting: str) -> Any:
     if setting not in kinds(name):
         return ...
     layer = cfg.layer(member)
-    of = {"rotary_dim": cfg.R, "scale": layer.pe.scale(cfg.D)}
+    of = {"rotary_dim": cfg.R, "scale": hooks.softmax_scale(layer.pe, cfg.D)}
     return of[setting] if setting in of else getattr(layer, setting, ...)
 
 
