@@ -5,9 +5,9 @@
     mixed           mix, in place of attention
     around          the same encoding with something done before or after a hook
 
-and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms, attended.
-The other functions of an encoding are asked here too: softmax_scale, query_size, rate_factors,
-check_options, check_place, longest.
+and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms,
+attend_instead. The other functions of an encoding are asked here too: softmax_scale, query_size,
+rate_factors, check_options, check_place, longest.
 
 pe is a bound encoding (Config.encoding), p its parameters under their bare names, at the place where the
 backend has it: be.place(at).
@@ -195,13 +195,13 @@ def attend_heads(
     term, row, column = score_terms(be, pe, p, q, k, f, at, table)
     if pe.attend:
         beside = [(table, term, row, column)] if pe.bias or pe.score else []
-        return attended(be, pe, p, q, k, v, f, at, *beside), new  # [B,H,T,D]
+        return attend_instead(be, pe, p, q, k, v, f, at, *beside), new  # [B,H,T,D]
     term, scale = in_dtype(term, q.dtype), softmax_scale(pe, q.shape[-1])
     o = be.attention(q, k, v, table, term, row, column, sinks, at=at, scale=scale, softcap=softcap)
     return o, new  # [B,H,T,D]
 
 
-def attended(
+def attend_instead(
     be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, f: Arrays, at: At, *beside: Any
 ) -> Any:
     """What stands in place of softmax(q k) v, [B,H,T,D]. `beside` are the table and terms of another encoding

@@ -265,7 +265,7 @@ class Steps:
         f = hooks.features(this.be, pe, p, x, at)[0]
         if pe.bias or pe.score:
             beside = [self.terms(n)]
-        return hooks.attended(this.be, pe, p, q, k, v, f, at, *beside)
+        return hooks.attend_instead(this.be, pe, p, q, k, v, f, at, *beside)
 
 
 SEVERAL = {"projections": ("q", "k", "v"), "turns": ("q_turned", "k_turned")}
