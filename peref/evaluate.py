@@ -19,7 +19,7 @@ from peref.config import Config
 from peref.encodings import origin
 from peref.errors import Diverged, Misuse, counted
 from peref.masking import masked_tokens
-from peref.member import fills, kinds, settings_of, turning
+from peref.member import fills, said_of, shared_by, turning
 from peref.memory import check_attention
 from peref.model import PLAIN, losses
 from peref.pair import Pair
@@ -209,22 +209,21 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what
     is unknown.
 
-    Files that are those of its own cycle are no other encoding: its options stay. Under another one settings
-    of its layers stay.
+    What the layers of `cfg` were given stays where the other encoding has it too: settings, and options other
+    than the default, such as a base.
     """
     if pe is None and not given:
         return cfg
     chosen = choose(pe or ",".join(name for name, _ in cfg.pe), given)
-    own = [name for name, _ in chosen["pe"]] == [name for name, _ in cfg.pe]
-    all_of_it = pe is None or (own and any(map(modules.is_path, pe.split(","))))
-    among = lambda given, known: {key: value for key, value in given.items() if key in known}
-    stay = [old if all_of_it else among(old, settings_of(name)) for name, old in cfg.pe]
-    if any(stay):
-        if len(stay) != len(chosen["pe"]):
-            what = f"the layers of {cfg.named} have settings of their own"
-            raise Misuse(f"{what}; give {counted(len(stay), 'name')}, so that each keeps its own")
-        pairs = zip(stay, chosen["pe"], strict=True)
-        chosen["pe"] = tuple((name, among(old, kinds(name)) | dict(new)) for old, (name, new) in pairs)
+    own = [said_of(name, old) for name, old in cfg.pe]
+    if any(own):
+        if len(own) != len(chosen["pe"]):
+            what = f"the layers of {cfg.named} have options or settings of their own"
+            raise Misuse(f"{what}; give {counted(len(own), 'name')}, so that each keeps its own")
+        pairs = zip(cfg.pe, own, chosen["pe"], strict=True)
+        chosen["pe"] = tuple(
+            (name, shared_by(before, old, name) | dict(new)) for (before, _), old, (name, new) in pairs
+        )
     rotates = any(turning(name) for name, _ in chosen["pe"])
     attends = any(not fills(name, "mix") for name, _ in chosen["pe"])
     rotary = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}

@@ -163,6 +163,23 @@ def settled(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return flat({one: resolve(one, inside(one, rest)) for one in names}) | mine
 
 
+def said_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a member was given: its settings, and options other than the default."""
+    usual = settled(name, {})
+    return {key: value for key, value in given.items() if key not in usual or value != usual[key]}
+
+
+def shared_by(before: str, given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What a member called `before` was given, as far as one called `name` has it too, of the same kind."""
+    own, last = kinds(before), lambda key: key.rpartition(".")[2]
+    found = {}
+    for key, kind in kinds(name).items():
+        alike = [was for was in given if last(was) == last(key) and own[was] == kind]
+        if alike:
+            found[key] = given[key if key in alike else alike[0]]
+    return found
+
+
 def nobody_has(option: str, members: list[str]) -> str:
     """What to say of an option that none of these members has."""
     known = list(dict.fromkeys(key for name in members for key in kinds(name)))

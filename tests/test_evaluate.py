@@ -18,6 +18,7 @@ from peref.encodings import get, names, rotates
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import Protocol, by_buckets, evaluate, lengths, score, stored, under, weights_of
 from peref.model import check, init, logits, loss
+from peref.settings import choose
 
 TEXT = np.random.default_rng(0).integers(97, 105, 200).astype(np.uint8)
 PLAIN, SLIDING = Protocol(), Protocol(stride=3)
@@ -375,20 +376,30 @@ def test_t5_weights_under_alibi_are_refused():
 
 
 def test_an_option_alone_keeps_the_others():
-    """--set without --pe changes that option and no other; with --pe the others are at their defaults."""
+    """--set changes that option and no other, whether --pe names the encoding again or not."""
     cfg = tiny("sinusoidal", layout="concatenated", base=50.0)
-    assert dict(under(cfg, None, ("ladder=endpoint",)).pe[0][1]) == {
-        "layout": "concatenated",
-        "ladder": "endpoint",
-        "base": 50.0,
-        "learned": False,
-    }
-    assert dict(under(cfg, "sinusoidal", ("ladder=endpoint",)).pe[0][1]) == {
-        "layout": "interleaved",
-        "ladder": "endpoint",
-        "base": 10000.0,
-        "learned": False,
-    }
+    for pe in (None, "sinusoidal"):
+        assert dict(under(cfg, pe, ("ladder=endpoint",)).pe[0][1]) == {
+            "layout": "concatenated",
+            "ladder": "endpoint",
+            "base": 50.0,
+            "learned": False,
+        }
+
+
+def test_another_encoding_has_the_options_of_the_run_that_it_knows():
+    """RoPE's base is YaRN's, also where they stand beside another; a value of another kind is not taken, nor
+    one that the run had by default.
+    """
+    cfg, of = tiny("rope", base=500.0, learned=True), lambda *how: dict(under(*how).pe[0][1])
+    assert of(cfg, "yarn", ()) == of(tiny("rope"), "yarn", ("base=500",))
+    assert of(cfg, "yarn", ("base=7",))["base"] == 7.0
+    assert of(tiny("p_rope"), "pi", ())["factor"] == of(tiny("rope"), "pi", ())["factor"] != 1.0
+    both = Config(**choose("rope+alibi", ["base=500", "max_bias=4"]))
+    found = of(both, "yarn+alibi", ())
+    assert (found["yarn.base"], found["alibi.max_bias"], of(both, "ntk", ())["base"]) == (500.0, 4.0, 500.0)
+    assert of(tiny("sinusoidal", ladder="endpoint"), "retnet", ())["ladder"] == "endpoint"
+    assert of(tiny("sinusoidal", layout="concatenated"), "retnet", ())["layout"] == "interleaved"
 
 
 def test_an_option_of_one_member_of_a_cycle():

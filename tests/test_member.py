@@ -302,7 +302,7 @@ def test_other_encodings_keep_the_settings_of_layers():
     assert [given for _, given in under(cfg, "none,none", ()).pe] == [{"window": 4}, {"scale": 0.5}]
     assert other.layer(0).window == 4
     assert under(cfg, None, ("0.window=9",)).layer(0).window == 9
-    with pytest.raises(Misuse, match="have settings of their own; give 2 names"):
+    with pytest.raises(Misuse, match="have options or settings of their own; give 2 names"):
         under(cfg, "none", ())
 
 

@@ -122,8 +122,8 @@ def test_a_search_and_what_it_reads(made, monkeypatch):
     evaluated = {(part, tuple(one)): loss for part, one, loss in made.lines}
     asked = [one for part, one in evaluated if part == 0]
     assert said["evaluations"] == len(asked) == 14
-    assert said["settings"][:2] == ["base=500.0", "factor=4"]
-    best = tuple(round(100 * float(n)) for n in said["settings"][2].partition("=")[2].split(","))
+    assert said["settings"][0] == "factor=4"
+    best = tuple(round(100 * float(n)) for n in said["settings"][1].partition("=")[2].split(","))
     chosen = [evaluated[1, one] for one in asked[:3]]
     assert (
         evaluated[1, best] == min(loss for (part, _), loss in evaluated.items() if part == 1) <= min(chosen)
@@ -137,6 +137,7 @@ def test_a_search_and_what_it_reads(made, monkeypatch):
     words = [word for one in said["settings"] for word in ("--set", one)]
     code, seen = made.call("eval", made.run.folder, "--pe", "longrope", *words, "--len", 32)
     assert (code, seen["pe"][0][1]["long_factor"]) == (0, [n / 100 for n in best])
+    assert seen["pe"][0][1]["base"] == 500.0
     code, more = made.call("train", "--from", made.run.folder, "--pe", "longrope", *words, "--steps", 1)
     assert (code, more["config"]["pe"][0][1]["long_factor"]) == (0, [n / 100 for n in best])
 

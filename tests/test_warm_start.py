@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,18 @@ def test_a_run_begins_with_the_weights_of_another(train):
     assert record["config"]["L"] == 32
     ((name, chosen),) = record["config"]["pe"]
     assert (name, chosen["original"], chosen["factor"]) == ("yarn", 8, 4)
+
+
+def test_a_base_goes_with_the_weights(train, capsys):
+    """Into training on and into evaluation alike, under another encoding; both say it."""
+    parent = train(*OF_PARENT, "--pe", "rope", "--set", "base=500")
+    child = train("--from", parent.folder, "--pe", "yarn", "--set", "factor=2")
+    ((_, chosen),) = child.record["config"]["pe"]
+    assert (chosen["base"], chosen["factor"]) == (500.0, 2.0)
+    for words in (["train", "--from", parent.folder, *SMALL], ["eval", parent.folder, "--bytes", "32"]):
+        assert run_cli([*map(str, words), "--pe", "yarn", "--backend", "numpy"], Signals()) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert re.search(r"encoding yarn \([^)]*\bbase=500\.0", said), said
 
 
 def test_a_parent_that_removes_its_checkpoint_meanwhile(train, monkeypatch):

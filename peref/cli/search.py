@@ -94,10 +94,7 @@ def reader_of(found: Trained, given: SimpleNamespace, factor: float, say: Any) -
     if len(part) <= windows * length:
         what = f"--windows {count} of length {length} need {windows * length + 1:,} {found.vocabulary.unit}s"
         raise Misuse(f"{what} of held-out text, and there are {len(part):,}; say fewer, or other --data")
-    base = [
-        f"base={v}" for _, chosen in trained.pe for k, v in chosen.items() if k.rpartition(".")[2] == "base"
-    ]
-    settings = (*base[:1], *given.settings, f"factor={factor:g}")
+    settings = (*given.settings, f"factor={factor:g}")
     be = backend_of(given, found.dtype, say)
     about = [run.digest(found.step), length, count, settings, hashlib.sha256(part.tobytes()).hexdigest()]
     mark = hashlib.sha256(store.canonical([*about, share.code(), be.name]).encode()).hexdigest()[:12]
