@@ -19,7 +19,8 @@ from peref.huggingface import Found, Rotation
 from peref.huggingface.rotation import layers_for
 from peref.lab.effects import Subject
 from peref.pair import Pair
-from peref.porting.families import FAMILIES, NOT_HERE, PAIRS
+from peref.porting.families import FAMILIES, NOT_HERE
+from peref.porting.names import PAIRS
 from peref.tasks import TASKS
 
 PAIRS_SHOWN = 17  # pairs of a table in text; --json has all

@@ -17,14 +17,13 @@ from peref.porting.families import (
     ATTENTION_OF_MPT,
     FAMILIES,
     NOT_HERE,
-    PAIRS,
     READ,
     WHY,
     Family,
-    Kind,
     Theirs,
     of_attention,
 )
+from peref.porting.names import PAIRS
 from peref.porting.tensors import some
 
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
@@ -123,7 +122,7 @@ def family_of(public: Mapping[str, Any]) -> Family:
     return FAMILIES[kind]
 
 
-def names_of(public: Mapping[str, Any]) -> Kind:
+def names_of(public: Mapping[str, Any]) -> str:
     """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
     return family_of(text_of(public)).names
 

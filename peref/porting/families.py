@@ -1,283 +1,14 @@
-"""Public families as data: what the keys of their config.json mean, what their classes have besides, and the
-names of their tensors.
+"""Public families as data: what the keys of their config.json mean, and what their classes have besides.
 
-A family is a table of names and a dict of settings. Theirs on the left of a table, ours and the shape of ours
-beside it, in the package's letters: N is the layer, Q and K are as wide as a norm of q and of k. A row is
-there where the model has ours, and one for a bias where that has one; "if:" says of two rows for one of ours
-which (tensors.CASES), "turned": theirs is [in,out]. Several of ours with a comma between are one of theirs,
-one behind the other, with "grouped" for each key-value head its queries, its key and its value, with
-"alternate" row by row, and turned. E is the number of experts, whom theirs and ours have along one axis; in
-files that have each of them apart X is which. Small letters are sizes of an encoding's own. A second shape is
-theirs, where that has axes of one number.
-
-Not here: who reads a table (tensors), who reads a config (config).
+Not here: the names of their tensors (names), who reads a config (config).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from peref.errors import Misuse
 from peref.huggingface.facts import ROTATION, every_word
-
-Kind = Literal[
-    "llama",
-    "gpt_oss",
-    "llama4",
-    "glm",
-    "phi3",
-    "phi",
-    "gpt_neox",
-    "gptj",
-    "gpt2",
-    "falcon",
-    "bloom",
-    "mpt",
-    "mamba",
-    "rwkv",
-    "t5",
-]
-
-# rows that several families have
-EMBED_AND_HEAD = """
-    model.embed_tokens.weight  embed.weight  [V,C]
-    model.norm.weight          norm.weight   [C]
-    lm_head.weight             head.weight   [V,C]
-    """
-Q_K_V_O = """
-    model.layers.N.input_layernorm.weight   N.norm1.weight  [C]
-    model.layers.N.self_attn.q_proj.weight  N.q.weight      [HD,C]
-    model.layers.N.self_attn.k_proj.weight  N.k.weight      [GD,C]
-    model.layers.N.self_attn.v_proj.weight  N.v.weight      [GD,C]
-    model.layers.N.self_attn.o_proj.weight  N.o.weight      [C,HD]
-    """
-SECOND_NORM = """
-    model.layers.N.post_attention_layernorm.weight  N.norm2.weight  [C]
-    """
-GATE_WITH_UP = """
-    model.layers.N.mlp.gate_up_proj.weight  N.gate.weight,N.up.weight  [F+F,C]
-    model.layers.N.mlp.down_proj.weight     N.down.weight              [C,F]
-    """
-HALF_OF_T5 = """
-    HALF.block.N.layer.0.layer_norm.weight              HALF.N.norm1.weight  [C]
-    HALF.block.N.layer.0.SelfAttention.q.weight         HALF.N.q.weight      [HD,C]
-    HALF.block.N.layer.0.SelfAttention.k.weight         HALF.N.k.weight      [GD,C]
-    HALF.block.N.layer.0.SelfAttention.v.weight         HALF.N.v.weight      [GD,C]
-    HALF.block.N.layer.0.SelfAttention.o.weight         HALF.N.o.weight      [C,HD]
-    HALF.block.0.layer.0.SelfAttention.relative_attention_bias.weight  HALF.pe.0.table  [M,H]
-    HALF.block.N.layer.LAST.layer_norm.weight           HALF.N.norm2.weight  [C]
-    HALF.block.N.layer.LAST.DenseReluDense.wi.weight    HALF.N.up.weight     [F,C]  if:not_gated
-    HALF.block.N.layer.LAST.DenseReluDense.wi_0.weight  HALF.N.gate.weight   [F,C]
-    HALF.block.N.layer.LAST.DenseReluDense.wi_1.weight  HALF.N.up.weight     [F,C]  if:gated
-    HALF.block.N.layer.LAST.DenseReluDense.wo.weight    HALF.N.down.weight   [C,F]
-    HALF.final_layer_norm.weight                        HALF.norm.weight     [C]
-    """
-
-
-def half_of_t5(half: str, last: int) -> str:
-    """Its rows; `last` is the number of the feed-forward."""
-    return HALF_OF_T5.replace("HALF", half).replace("LAST", str(last))
-
-
-PUBLIC_NAMES: dict[str, str] = {
-    "llama": EMBED_AND_HEAD
-    + Q_K_V_O
-    + """
-    model.layers.N.self_attn.q_norm.weight            N.qnorm.weight   [Q]
-    model.layers.N.self_attn.k_norm.weight            N.knorm.weight   [K]
-    model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]      if:before
-    model.layers.N.post_attention_layernorm.weight    N.after1.weight  [C]
-    model.layers.N.pre_feedforward_layernorm.weight   N.norm2.weight   [C]      if:both
-    model.layers.N.post_feedforward_layernorm.weight  N.after2.weight  [C]
-    model.layers.N.mlp.gate_proj.weight               N.gate.weight    [F,C]
-    model.layers.N.mlp.up_proj.weight                 N.up.weight      [F,C]
-    model.layers.N.mlp.down_proj.weight               N.down.weight    [C,F]
-    model.layers.N.mlp.gate.weight                    N.router.weight  [E,C]
-    model.layers.N.mlp.experts.gate_up_proj           N.experts.gate.weight,N.experts.up.weight  [E,F+F,C]
-    model.layers.N.mlp.experts.down_proj              N.experts.down.weight  [E,C,F]
-    model.layers.N.mlp.experts.X.gate_proj.weight     N.experts.gate.weight  [E,F,C]
-    model.layers.N.mlp.experts.X.up_proj.weight       N.experts.up.weight    [E,F,C]
-    model.layers.N.mlp.experts.X.down_proj.weight     N.experts.down.weight  [E,C,F]
-    """,
-    "gpt_oss": EMBED_AND_HEAD
-    + Q_K_V_O
-    + SECOND_NORM
-    + """
-    model.layers.N.self_attn.sinks                    N.sinks          [H]
-    model.layers.N.mlp.router.weight                  N.router.weight  [E,C]
-   model.layers.N.mlp.experts.gate_up_proj N.experts.gate.weight,N.experts.up.weight [E,F+F,C] alternate
-    model.layers.N.mlp.experts.down_proj              N.experts.down.weight  [E,C,F]  turned
-    """,
-    "llama4": EMBED_AND_HEAD
-    + Q_K_V_O
-    + SECOND_NORM
-    + """
-    model.layers.N.feed_forward.router.weight         N.router.weight  [E,C]
-   model.layers.N.feed_forward.experts.gate_up_proj N.experts.gate.weight,N.experts.up.weight [E,F+F,C] turned
-    model.layers.N.feed_forward.experts.down_proj     N.experts.down.weight  [E,C,F]  turned
-    model.layers.N.feed_forward.shared_expert.gate_proj.weight  N.shared.gate.weight  [F,C]
-    model.layers.N.feed_forward.shared_expert.up_proj.weight    N.shared.up.weight    [F,C]
-    model.layers.N.feed_forward.shared_expert.down_proj.weight  N.shared.down.weight  [C,F]
-    model.layers.N.feed_forward.gate_proj.weight      N.gate.weight    [F,C]
-    model.layers.N.feed_forward.up_proj.weight        N.up.weight      [F,C]
-    model.layers.N.feed_forward.down_proj.weight      N.down.weight    [C,F]
-    """,
-    "glm": EMBED_AND_HEAD + Q_K_V_O + SECOND_NORM + GATE_WITH_UP,
-    "phi3": EMBED_AND_HEAD
-    + SECOND_NORM
-    + GATE_WITH_UP
-    + """
-    model.layers.N.input_layernorm.weight           N.norm1.weight  [C]
-    model.layers.N.self_attn.qkv_proj.weight        N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]
-    model.layers.N.self_attn.o_proj.weight          N.o.weight      [C,HD]
-    """,
-    "phi": """
-    model.embed_tokens.weight               embed.weight    [V,C]
-    model.layers.N.input_layernorm.weight   N.norm1.weight  [C]
-    model.layers.N.self_attn.q_proj.weight  N.q.weight      [HD,C]
-    model.layers.N.self_attn.k_proj.weight  N.k.weight      [GD,C]
-    model.layers.N.self_attn.v_proj.weight  N.v.weight      [GD,C]
-    model.layers.N.self_attn.dense.weight   N.o.weight      [C,HD]
-    model.layers.N.mlp.fc1.weight           N.up.weight     [F,C]
-    model.layers.N.mlp.fc2.weight           N.down.weight   [C,F]
-    model.final_layernorm.weight            norm.weight     [C]
-    lm_head.weight                          head.weight     [V,C]
-    """,
-    "gpt_neox": """
-    gpt_neox.embed_in.weight                            embed.weight    [V,C]
-    gpt_neox.layers.N.input_layernorm.weight            N.norm1.weight  [C]
-    gpt_neox.layers.N.attention.query_key_value.weight N.q.weight,N.k.weight,N.v.weight [HD+GD+GD,C] grouped
-    gpt_neox.layers.N.attention.dense.weight            N.o.weight      [C,HD]
-    gpt_neox.layers.N.post_attention_layernorm.weight   N.norm2.weight  [C]
-    gpt_neox.layers.N.mlp.dense_h_to_4h.weight          N.up.weight     [F,C]
-    gpt_neox.layers.N.mlp.dense_4h_to_h.weight          N.down.weight   [C,F]
-    gpt_neox.final_layer_norm.weight                    norm.weight     [C]
-    lm_head.weight                                      head.weight     [V,C]
-    """,
-    "gptj": """
-    transformer.wte.weight                embed.weight    [V,C]
-    transformer.h.N.ln_1.weight           N.norm1.weight  [C]
-    transformer.h.N.attn.q_proj.weight    N.q.weight      [HD,C]
-    transformer.h.N.attn.k_proj.weight    N.k.weight      [GD,C]
-    transformer.h.N.attn.v_proj.weight    N.v.weight      [GD,C]
-    transformer.h.N.attn.out_proj.weight  N.o.weight      [C,HD]
-    transformer.h.N.mlp.fc_in.weight      N.up.weight     [F,C]
-    transformer.h.N.mlp.fc_out.weight     N.down.weight   [C,F]
-    transformer.ln_f.weight               norm.weight     [C]
-    lm_head.weight                        head.weight     [V,C]
-    """,
-    "gpt2": """
-    transformer.wte.weight              embed.weight    [V,C]
-    transformer.wpe.weight              pe.0.table      [L,C]
-    transformer.h.N.ln_1.weight         N.norm1.weight  [C]
-    transformer.h.N.attn.c_attn.weight  N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]  turned
-    transformer.h.N.attn.c_proj.weight  N.o.weight      [C,HD]   turned
-    transformer.h.N.ln_2.weight         N.norm2.weight  [C]
-    transformer.h.N.mlp.c_fc.weight     N.up.weight     [F,C]    turned
-    transformer.h.N.mlp.c_proj.weight   N.down.weight   [C,F]    turned
-    transformer.ln_f.weight             norm.weight     [C]
-    lm_head.weight                      head.weight     [V,C]
-    """,
-    "falcon": """
-    transformer.word_embeddings.weight                     embed.weight    [V,C]
-    transformer.h.N.ln_attn.weight                         N.norm1.weight  [C]      if:parallel
-    transformer.h.N.ln_mlp.weight                          N.norm2.weight  [C]      if:parallel
-    transformer.h.N.input_layernorm.weight                 N.norm1.weight  [C]      if:not_parallel
-    transformer.h.N.post_attention_layernorm.weight        N.norm2.weight  [C]      if:not_parallel
-   transformer.h.N.self_attention.query_key_value.weight N.q.weight,N.k.weight,N.v.weight [HD+GD+GD,C] grouped
-    transformer.h.N.self_attention.dense.weight            N.o.weight      [C,HD]
-    transformer.h.N.mlp.dense_h_to_4h.weight               N.up.weight     [F,C]
-    transformer.h.N.mlp.dense_4h_to_h.weight               N.down.weight   [C,F]
-    transformer.ln_f.weight                                norm.weight     [C]
-    lm_head.weight                                         head.weight     [V,C]
-    """,
-    "bloom": """
-    transformer.word_embeddings.weight                     embed.weight       [V,C]
-    transformer.word_embeddings_layernorm.weight           embed_norm.weight  [C]
-    transformer.h.N.input_layernorm.weight                 N.norm1.weight     [C]
-   transformer.h.N.self_attention.query_key_value.weight N.q.weight,N.k.weight,N.v.weight [HD+GD+GD,C] grouped
-    transformer.h.N.self_attention.dense.weight            N.o.weight         [C,HD]
-    transformer.h.N.post_attention_layernorm.weight        N.norm2.weight     [C]
-    transformer.h.N.mlp.dense_h_to_4h.weight               N.up.weight        [F,C]
-    transformer.h.N.mlp.dense_4h_to_h.weight               N.down.weight      [C,F]
-    transformer.ln_f.weight                                norm.weight        [C]
-    lm_head.weight                                         head.weight        [V,C]
-    """,
-    "mpt": """
-    transformer.wte.weight                     embed.weight    [V,C]
-    transformer.blocks.N.norm_1.weight         N.norm1.weight  [C]
-    transformer.blocks.N.attn.Wqkv.weight      N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]
-    transformer.blocks.N.attn.out_proj.weight  N.o.weight      [C,HD]
-    transformer.blocks.N.norm_2.weight         N.norm2.weight  [C]
-    transformer.blocks.N.ffn.up_proj.weight    N.up.weight     [F,C]
-    transformer.blocks.N.ffn.down_proj.weight  N.down.weight   [C,F]
-    transformer.norm_f.weight                  norm.weight     [C]
-    lm_head.weight                             head.weight     [V,C]
-    """,
-    "t5": half_of_t5("encoder", 1)
-    + half_of_t5("decoder", 2)
-    + """
-    shared.weight                                       embed.weight              [V,C]
-    decoder.block.N.layer.1.layer_norm.weight           decoder.N.norm_cross.weight  [C]
-    decoder.block.N.layer.1.EncDecAttention.q.weight    decoder.N.cross.q.weight  [HD,C]
-    decoder.block.N.layer.1.EncDecAttention.k.weight    decoder.N.cross.k.weight  [GD,C]
-    decoder.block.N.layer.1.EncDecAttention.v.weight    decoder.N.cross.v.weight  [GD,C]
-    decoder.block.N.layer.1.EncDecAttention.o.weight    decoder.N.cross.o.weight  [C,HD]
-    lm_head.weight                                      decoder.head.weight       [V,C]
-    """,
-    "mamba": """
-    backbone.embeddings.weight              embed.weight     [V,C]
-    backbone.layers.N.norm.weight           N.norm1.weight   [C]
-    backbone.layers.N.mixer.in_proj.weight  N.pe.x.weight,N.pe.z.weight  [e+e,C]
-    backbone.layers.N.mixer.conv1d.weight   N.pe.conv        [e,k]  [e,1,k]
-    backbone.layers.N.mixer.conv1d.bias     N.pe.conv.bias   [e]
-    backbone.layers.N.mixer.x_proj.weight   N.pe.down.weight,N.pe.b.weight,N.pe.c.weight  [r+n+n,e]
-    backbone.layers.N.mixer.dt_proj.weight  N.pe.dt.weight   [e,r]
-    backbone.layers.N.mixer.A_log           N.pe.A_log       [e,n]
-    backbone.layers.N.mixer.D               N.pe.D           [e]
-    backbone.layers.N.mixer.out_proj.weight N.pe.o.weight    [C,e]
-    backbone.norm_f.weight                  norm.weight      [C]
-    lm_head.weight                          head.weight      [V,C]
-    """,
-    "rwkv": """
-    rwkv.embeddings.weight                           embed.weight         [V,C]
-    rwkv.blocks.0.pre_ln.weight                      embed_norm.weight    [C]
-    rwkv.blocks.N.ln1.weight                         N.norm1.weight       [C]
-    rwkv.blocks.N.attention.time_decay               N.pe.decay           [C]
-    rwkv.blocks.N.attention.time_first               N.pe.bonus           [C]
-    rwkv.blocks.N.attention.time_mix_key             N.pe.mix.k           [C]  [1,1,C]
-    rwkv.blocks.N.attention.time_mix_value           N.pe.mix.v           [C]  [1,1,C]
-    rwkv.blocks.N.attention.time_mix_receptance      N.pe.mix.r           [C]  [1,1,C]
-    rwkv.blocks.N.attention.key.weight               N.pe.k.weight        [C,C]
-    rwkv.blocks.N.attention.value.weight             N.pe.v.weight        [C,C]
-    rwkv.blocks.N.attention.receptance.weight        N.pe.r.weight        [C,C]
-    rwkv.blocks.N.attention.output.weight            N.pe.o.weight        [C,C]
-    rwkv.blocks.N.ln2.weight                         N.norm2.weight       [C]
-    rwkv.blocks.N.feed_forward.time_mix_key          N.mix.up             [C]  [1,1,C]
-    rwkv.blocks.N.feed_forward.time_mix_receptance   N.mix.receptance     [C]  [1,1,C]
-    rwkv.blocks.N.feed_forward.key.weight            N.up.weight          [F,C]
-    rwkv.blocks.N.feed_forward.receptance.weight     N.receptance.weight  [C,C]
-    rwkv.blocks.N.feed_forward.value.weight          N.down.weight        [C,F]
-    rwkv.ln_out.weight                               norm.weight          [C]
-    head.weight                                      head.weight          [V,C]
-    """,
-}
-
-NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without saying it
-    **{"llama": {"gated": True}, "phi3": {"gated": True, "norm": "rms", "biases": False}},
-    **{kind: {"gated": True, "norm": "rms", "qk_norm": False} for kind in ("gpt_oss", "llama4", "glm")},
-    **{"phi": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
-    **{"gpt_neox": {"norm": "layer", "gated": False, "norm_place": "before", "qk_norm": False}},
-    **{"gptj": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
-    **{"gpt2": {"norm": "layer", "gated": False, "biases": True, "qkv_bias": True, "qk_norm": False}},
-    **{"falcon": {"norm": "layer", "gated": False, "embed_norm": False}},
-    **{"bloom": {"norm": "layer", "gated": False, "embed_norm": True}},
-    **{"mpt": {"norm": "layer", "gated": False, "biases": False}},
-    **{"t5": {"norm": "rms", "biases": False}},
-    **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
-}
-PAIRS = ("t5",)  # names of an encoder and a decoder
-COPIES = {"t5": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}  # of the embedding
 
 GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 UNGATED = {
@@ -296,6 +27,7 @@ Theirs = Mapping[str, Any]
 class Family:
     """What config.json and class say of a model.
 
+    names     the table of their tensors' names
     keys      theirs -> what a missing one means in their class; ... where it must be there
     fields    fields of Config, each under the key of theirs, or as a function of all of theirs
     settings  fields of Config that the class decides
@@ -309,7 +41,7 @@ class Family:
     positions the encoding and its options where q and k do not turn
     """
 
-    names: Kind
+    names: str
     keys: dict[str, Any]
     fields: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Tensors under their public names as parameters under ours, and back."""
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from peref.config import Config
 from peref.errors import Misuse
 from peref.pair import Pair
 from peref.parameters import shapes_of
-from peref.porting.families import COPIES, NEEDS, PAIRS, PUBLIC_NAMES, Kind
+from peref.porting.names import NEEDS, OF_ENCODING, PAIRS, PUBLIC_NAMES
 from peref.store import BFLOAT16
 from peref.xp import Arrays, library, namespace
 
@@ -19,12 +20,6 @@ BUFFER = (
     r"|transformer\.h\.\d+\.attn\.((masked_)?bias|embed_positions)"
     r"|gpt_neox\.layers\.\d+\.attention\.(masked_)?bias"
 )
-TABLES = {
-    kind: tuple(tuple(row.split()) for row in rows.splitlines() if row.strip())
-    for kind, rows in PUBLIC_NAMES.items()
-}
-
-
 RENAMED = (  # as published -> as their class has it now
     (r"^embed_out\.", "lm_head."),
     (r"\.block_sparse_moe\.", ".mlp."),
@@ -34,9 +29,23 @@ RENAMED = (  # as published -> as their class has it now
 )
 
 
+def spelled_out(pattern: str) -> list[str]:
+    """What `a{b,c}` stands for: ab and ac."""
+    parts = [part.split(",") for part in re.split(r"[{}]", pattern)]
+    return ["".join(chosen) for chosen in itertools.product(*parts)]
+
+
+def table(kind: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """One of theirs, those of ours that it holds, and words, of each row of the names of a kind."""
+    for theirs, ours, *words in (row.split() for row in PUBLIC_NAMES[kind].splitlines() if row.strip()):
+        several, mine = spelled_out(theirs), spelled_out(ours)
+        held = [mine] if len(several) == 1 else [[one] for one in mine]
+        yield from ((name, own, words) for name, own in zip(several, held, strict=True))
+
+
 def their_name(kind: str, name: str) -> str:
     """What theirs call one of ours."""
-    return next(theirs for theirs, ours, *_ in TABLES[kind] if ours == name)
+    return next(theirs for theirs, ours, _ in table(kind) if ours == [name])
 
 
 def prefix_of(kind: str) -> str:
@@ -45,19 +54,15 @@ def prefix_of(kind: str) -> str:
     return f"{first}." if "." in rest else ""
 
 
-CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
-    "if:before": lambda cfg: cfg.norm_place == "before",
-    "if:both": lambda cfg: cfg.norm_place == "both",
-    "if:parallel": lambda cfg: cfg.residual == "parallel",
-    "if:not_parallel": lambda cfg: cfg.residual != "parallel",
-    "if:gated": lambda cfg: cfg.gated,
-    "if:not_gated": lambda cfg: not cfg.gated,
-}
+def facts(cfg: Config) -> set[str]:
+    """What "if:" may ask for."""
+    gated, parallel = ("" if on else "not_" for on in (cfg.gated, cfg.residual == "parallel"))
+    return {cfg.norm_place, f"{gated}gated", f"{parallel}parallel"}
 
 
 class Row(NamedTuple):
     """One tensor of theirs: its name, those of ours that it holds with their shapes, whether it is turned,
-    for how many groups of rows they stand one behind the other, how many experts have such a tensor, whether
+    for how many groups of rows they stand one behind the other, how many axes the experts have in it, whether
     it is of one of them alone, and which axes of it have one number.
     """
 
@@ -65,14 +70,14 @@ class Row(NamedTuple):
     ours: dict[str, tuple[int, ...]]
     turned: bool
     groups: int
-    experts: tuple[int, ...]  # (E,), or () where there is one
+    first: int
     apart: bool
-    ones: tuple[int, ...]
+    ones: list[int]
 
     def straight(self) -> tuple[int, ...]:
         """The shape of theirs before it is turned."""
-        shapes, axis = list(self.ours.values()), len(self.experts)
-        return (*self.experts, sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+        shapes, n = list(self.ours.values()), self.first
+        return (*shapes[0][:n], sum(shape[n] for shape in shapes), *shapes[0][n + 1 :])
 
     @property
     def public_shape(self) -> tuple[int, ...]:
@@ -81,22 +86,24 @@ class Row(NamedTuple):
             shape.insert(axis, 1)
         return (*shape[:-2], shape[-1], shape[-2]) if self.turned else tuple(shape)
 
+    def grouped(self, a: Any) -> Any:
+        """`a` with an axis of its groups of rows."""
+        return a.reshape(*a.shape[: self.first], self.groups, -1, *a.shape[self.first + 1 :])
+
     def joined(self, params: Mapping[str, Any]) -> Any:
         """Theirs of ours."""
-        tail = self.straight()[len(self.experts) + 1 :]
-        pieces = [params[name].reshape(*self.experts, self.groups, -1, *tail) for name in self.ours]
-        whole = namespace(*pieces).concatenate(pieces, len(self.experts) + 1).reshape(self.straight())
+        pieces = [self.grouped(params[name]) for name in self.ours]
+        whole = namespace(*pieces).concatenate(pieces, self.first + 1).reshape(self.straight())
         return whole.swapaxes(-1, -2).copy() if self.turned else whole.reshape(self.public_shape)
 
     def parted(self, whole: Any, dtype: Any) -> Arrays:
         """Ours of theirs, each with memory of its own, as `dtype` where that is not None."""
-        axis, first, found = len(self.experts), 0, {}
-        whole = whole.swapaxes(-1, -2) if self.turned else whole.reshape(self.straight())
-        whole = whole.reshape(*self.experts, self.groups, -1, *whole.shape[axis + 1 :])
+        whole = self.grouped(whole.swapaxes(-1, -2) if self.turned else whole.reshape(self.straight()))
+        begin, found = 0, {}
         for name, shape in self.ours.items():
-            last = first + shape[axis] // self.groups
-            found[name] = copied(whole[(slice(None),) * (axis + 1) + (slice(first, last),)], shape, dtype)
-            first = last
+            end = begin + shape[self.first] // self.groups
+            part = whole[(slice(None),) * (self.first + 1) + (slice(begin, end),)]
+            found[name], begin = copied(part, shape, dtype), end
         return found
 
 
@@ -122,51 +129,31 @@ def half_with(cfg: Config | Pair, name: str) -> Config:
     return cfg
 
 
-def lettered(cfg: Config, layer: int, letters: str) -> list[tuple[int | None, ...]]:
-    """The shapes that the letters of a table say, one for each of ours; None for a letter of an encoding."""
-    of = cfg.layer(layer)
-    HD, GD, wide = cfg.H * cfg.D, (cfg.G or 0) * cfg.D, cfg.qk_norm_over == "width"
-    sizes = {letter: getattr(cfg, letter) for letter in "VCDLH"} | {"F": of.F, "E": of.experts}
-    sizes |= {"HD": HD, "GD": GD, "Q": HD if wide else cfg.D, "K": GD if wide else cfg.D}
-    axes = [axis.split("+") for axis in letters.strip("[]").split(",")]
-    pick = lambda n: tuple(sizes.get(axis[n] if len(axis) > 1 else axis[0]) for axis in axes)
-    return [pick(n) for n in range(max(map(len, axes)))]
-
-
 def rows(whole: Config | Pair, kind: str, apart: bool = False) -> Iterator[Row]:
     """Every tensor of a model of these names; of each expert by itself where they are `apart`."""
     have = shapes_of(whole)
-    for theirs, ours, letters, *words in TABLES[kind]:
-        cfg = half_with(whole, ours)
-        alone, several = ".X." in theirs, ".experts." in ours
-        if (several and alone != apart) or not all(CASES[word](cfg) for word in words if word in CASES):
+    for theirs, ours, words in table(kind):
+        cfg = half_with(whole, ours[0])
+        alone, several = ".X." in theirs, ".experts." in ours[0]
+        asked = {word.removeprefix("if:") for word in words if word.startswith("if:")}
+        if (several and alone != apart) or not asked <= facts(cfg):
             continue
-        layout = next((word.strip("[]").split(",") for word in words if word.startswith("[")), [])
-        ones = tuple(axis for axis, letter in enumerate(layout) if letter == "1")
+        ones = [axis for word in words for axis, n in enumerate(word.strip("[]").split(",")) if n == "1"]
         for layer in range(cfg.layers if ".N." in theirs else 1):
-            full = theirs.replace(".N.", f".{layer}.")
-            each = [re.sub(r"(^|\.)N\.", rf"\g<1>{layer}.", name) for name in ours.split(",")]
-            wanted = lettered(cfg, layer, letters)
-            if any(
-                e not in (None, n)
-                for name, shape in zip(each, wanted, strict=True)
-                for e, n in zip(shape, have.get(name, shape), strict=True)
-            ):
+            if "pe." in ours[0] and cfg.pe[layer % len(cfg.pe)][0] != OF_ENCODING[kind]:
                 continue
-            biases = [f"{name.removesuffix('weight')}bias" for name in each]
+            full, *mine = (name.replace("N.", f"{layer}.") for name in (theirs, *ours))
+            biases = [f"{name.removesuffix('weight')}bias" for name in mine]
             named = f"{full.removesuffix('weight')}bias" if full.endswith("weight") else f"{full}_bias"
-            for name, mine, turned in (
-                (full, each, not {"turned", "alternate"}.isdisjoint(words)),
-                (named, biases, False),
-            ):
-                if not have.keys() >= set(mine):
+            turned = not {"turned", "alternate"}.isdisjoint(words)
+            for name, own, over in ((full, mine, turned), (named, biases, False)):
+                if not have.keys() >= set(own):
                     continue
-                shapes = {one: have[one][alone:] for one in mine}
-                first = have[mine[0]]
-                groups = cfg.G if "grouped" in words else first[1] if "alternate" in words else 1
-                E = first[:1] if several and not alone else ()
-                for e in range(first[0] if alone else 1):
-                    yield Row(name.replace(".X.", f".{e}."), shapes, turned, groups, E, alone, ones)
+                E, shapes = have[own[0]][0], {one: have[one][alone:] for one in own}
+                groups = cfg.G if "grouped" in words else have[own[0]][1] if "alternate" in words else 1
+                for e in range(E if alone else 1):
+                    at = name.replace(".X.", f".{e}.")
+                    yield Row(at, shapes, over, groups or 1, several and not alone, alone, ones)
 
 
 def kind_of(cfg: Config | Pair, kind: str | None) -> str:
@@ -174,7 +161,7 @@ def kind_of(cfg: Config | Pair, kind: str | None) -> str:
     if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
     if kind is None:
-        usual = PAIRS[0] if isinstance(cfg, Pair) else "gpt2" if cfg.norm == "layer" else "llama"
+        usual = next(iter(PAIRS)) if isinstance(cfg, Pair) else "gpt2" if cfg.norm == "layer" else "llama"
         kind = next((one for one in (usual, *PUBLIC_NAMES) if not misfit(cfg, one)), usual)
     if words := misfit(cfg, kind):
         raise Misuse(words)
@@ -187,9 +174,8 @@ def misfit(whole: Config | Pair, kind: str) -> str:
     if (kind in PAIRS) != isinstance(whole, Pair):
         return f"the names of {kind} mean {'an encoder and a decoder' if kind in PAIRS else 'one model'}"
     for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
-        of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
-        if other := [has for one in of if (has := getattr(one, field)) != wanted]:
-            return f"{field} is {other[0]!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
+        if (has := getattr(cfg, field)) != wanted:
+            return f"{field} is {has!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
     named = {name for row in rows(whole, kind) for name in row.ours}
     have = shapes_of(whole)
     if more := [f"{name} {list(have[name])}" for name in have if name not in named]:
@@ -224,7 +210,7 @@ def some(names: list[str]) -> str:
 def load(
     arrays: Mapping[str, Any],
     cfg: Config | Pair,
-    kind: Kind | None = None,
+    kind: str | None = None,
     *,
     dtype: Any = None,
     layer: int | None = None,
@@ -249,7 +235,7 @@ def load(
             raise Misuse(f"{full} is there twice, with and without '{prefix}'")
         if not re.fullmatch(BUFFER, full):
             given[full] = a
-    for name in [*COPIES.get(named, ()), *([head] if cfg.tied else [])]:
+    for name in [*PAIRS.get(named, ()), *([head] if cfg.tied else [])]:
         if name in given and tied_to in given and layer is None:
             own, embedding = given.pop(name), given[tied_to]
             if own.shape != embedding.shape or not bool((own == embedding).all()):
@@ -258,22 +244,18 @@ def load(
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
     check_tensors(given, {row.theirs: row.public_shape for row in wanted}, f"the tensors of this {named}")
-    params: Arrays = {}
-    single: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
     for row in wanted:
         if layer is not None and not any(name.startswith((f"{layer}.", "pe.")) for name in row.ours):
             continue
-        found = row.parted(given[row.theirs], dtype)
-        if row.apart:
-            for name, a in found.items():
-                single.setdefault(name, []).append(a)
-        else:
-            params |= found
-    return params | {name: namespace(*each).stack(each) for name, each in single.items()}
+        for name, a in row.parted(given[row.theirs], dtype).items():
+            found.setdefault(name, []).append(a)
+    whole = lambda name, parts: namespace(*parts).stack(parts) if apart and ".experts." in name else parts[0]
+    return {name: whole(name, parts) for name, parts in found.items()}
 
 
 def unload(
-    params: Mapping[str, Any], cfg: Config | Pair, kind: Kind | None = None, *, prefix: str | None = None
+    params: Mapping[str, Any], cfg: Config | Pair, kind: str | None = None, *, prefix: str | None = None
 ) -> Arrays:
     """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under
     their public names.
