@@ -10,7 +10,7 @@ import numpy as np
 
 from peref.config import Config
 from peref.errors import Misuse, counted
-from peref.ops.place import At, positions_in
+from peref.ops.place import At, given_place, positions_in
 from peref.xp import Arrays
 
 
@@ -41,7 +41,7 @@ class Cache:
             )
         if self.S == 0:
             return cfg.place(B, T, positions, seg, self.n)
-        positions, seg = cfg.given_place(B, T, positions, seg)
+        positions, seg = given_place(B, T, positions, seg, cfg.axes, cfg.named)
         before = self.seg
         if seg is None and before is not None:
             if (before[:, -1] == 0).any():

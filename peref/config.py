@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
-import numpy as np
-
 from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
 from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled, turning
-from peref.ops.place import At, positions_of
+from peref.ops.place import At, given_place
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"norm": "rms", "activation": "swiglu", "biases": False, "tied": True},
@@ -343,18 +341,9 @@ class Config:
         """Whether one number for a token, where positions have several axes, is that number on every axis."""
         return all("text" in layer.pe.claims for _, layer in self._members if layer.pe.axes)
 
-    def given_place(self, B: int, T: int, positions: Any, seg: Any) -> tuple[Any, Any]:
-        """positions and seg, where given, of B sequences of T tokens as At takes them, or Misuse."""
-        if positions is not None:
-            positions = positions_of(positions, B, T, self.axes, self.named)
-        seg = None if seg is None else np.asarray(seg)
-        if seg is not None and seg.shape != (B, T):
-            raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
-        return positions, seg
-
     def place(self, B: int, T: int, positions: Any = None, seg: Any = None, n: int | None = None) -> At:
         """The place of B whole sequences of T tokens; n: what frequencies are made for, T unless said."""
-        positions, seg = self.given_place(B, T, positions, seg)
+        positions, seg = given_place(B, T, positions, seg, self.axes, self.named)
         return At.of(T, positions=positions, seg=seg, n=n, causal=self.causal, window=self.window)
 
     def check_place(self, at: At, dtype: Any) -> None:

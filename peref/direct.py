@@ -27,17 +27,15 @@ from typing import Any
 import numpy as np
 
 from peref.config import check_claims, check_rotary_width
-from peref.encodings import Encoding, bind, get, names, resolve
+from peref.encodings import Encoding, get, names, resolve
 from peref.errors import Misuse
 from peref.hooks import (
     attend_heads,
     check_options,
     check_place,
-    cosines,
     distance_table,
     features,
     mixed_from,
-    place_tables,
     position_rows,
     rotation,
     score_terms,
@@ -45,56 +43,21 @@ from peref.hooks import (
 )
 from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, settled, turning
 from peref.model import PLAIN
-from peref.ops.attention import scores
-from peref.ops.place import At, positions_of
-from peref.ops.shape import join
+from peref.ops.attention import added
+from peref.ops.place import At, given_place
+from peref.ops.shape import cut, join, only
 from peref.ops.turn import LAYOUTS
 from peref.parameters import learned_settings
 from peref.rng import generator
-from peref.tape import Op, Tape, Var, value
-
-
-def seen_forward(s, see):  # [1,H,T,T], [T,T]
-    return np.where(see, s[0], 0), see
-
-
-def seen_backward(see, dy):
-    return np.where(see, dy, 0)[None], None
-
-
-seen = Op(seen_forward, seen_backward)
-
-
-def masked_forward(s, see):  # bool of a shape that broadcasts
-    return np.where(see, s, 0), see
-
-
-def masked_backward(see, dy):
-    return np.where(see, dy, 0), None
-
-
-masked = Op(masked_forward, masked_backward)
-
-
-def last_rows_forward(o, *, count):
-    """The last `count` tokens of o [B,H,T,D]."""
-    return o[:, :, o.shape[2] - count :], o.shape
-
-
-def last_rows_backward(shape, dy):
-    do = np.zeros(shape, dy.dtype)
-    do[:, :, shape[2] - dy.shape[2] :] = dy
-    return (do,)
-
-
-last_rows = Op(last_rows_forward, last_rows_backward)
-
+from peref.tape import Tape, Var, value
+from peref.xp import Arrays
 
 # ---------------------------------------------------------------- what was given
 
 
 # where a call says nothing of layers
-ONE_LAYER: dict[str, Any] = {"layer": 0, "layers": 1, "earlier": 0, "biased": False, "pairs": "half"}
+ONE_LAYER: Arrays = {"layer": 0, "layers": 1, "earlier": 0, "biased": False, "pairs": "half"}
+Names = tuple[str, ...]
 SOFTMAX = ("", "rotate", "bias", "score", "attend")
 
 
@@ -102,7 +65,7 @@ def is_real(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.dtype in (np.float32, np.float64)
 
 
-def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
+def real(arrays: Arrays, like: np.dtype | None = None) -> np.dtype:
     """The dtype that all of them have, `like` where that is said. Raises Misuse unless they are NumPy
     arrays of one of two dtypes.
     """
@@ -114,20 +77,26 @@ def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
         like = x.dtype if like is None else like
         if x.dtype != like:
             raise Misuse(f"{name} is {x.dtype} beside others of {like}; give all of them one dtype")
-    assert like is not None
-    return like
+    return np.dtype(np.float64) if like is None else like
 
 
-def heads_of(q: Any, k: Any, v: Any = None) -> dict[str, int]:
-    """H, G and D of q [B,H,T,D], k [B,G,S,D] and v [B,G,S,D], or Misuse."""
+def sizes_of(
+    q: Any, k: Any, v: Any = None, x: Any = None, L: int | None = None
+) -> tuple[np.dtype, dict[str, Any]]:
+    """The dtype, and H, G, D, C and L, of q [B,H,T,D], k and v [B,G,S,D] and x [B,S,C], or Misuse."""
+    heads: Arrays = {"q": q, "k": k} | ({} if v is None else {"v": v})
+    dtype = real(heads | ({} if x is None else {"x": x}))
     fit = q.ndim == k.ndim == 4 and k.shape[::3] == q.shape[::3] and k.shape[2] >= q.shape[2]
     fit = fit and min(q.shape + k.shape) > 0 and q.shape[1] % k.shape[1] == 0
     if not fit or (v is not None and (v.ndim != 4 or v.shape[:3] != k.shape[:3])):
-        arrays = {"q": q, "k": k} | ({} if v is None else {"v": v})
-        given = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
-        wanted = f"q [B,H,T,D] and {', '.join([*arrays][1:])} [B,G,S,D], H a multiple of G and S at least T"
+        given = ", ".join(f"{name} {list(a.shape)}" for name, a in heads.items())
+        wanted = f"q [B,H,T,D] and {', '.join([*heads][1:])} [B,G,S,D], H a multiple of G and S at least T"
         raise Misuse(f"{given} do not fit; expected {wanted}: the queries are the last tokens")
-    return {"H": q.shape[1], "G": k.shape[1], "D": q.shape[3]}
+    (B, H, _, D), (_, G, S, _) = q.shape, k.shape
+    if x is not None and (x.ndim != 3 or x.shape[:2] != (B, S)):
+        raise Misuse(f"x is {list(x.shape)}; expected [{B}, {S}, C], the layer's input")
+    C, L = H * D if x is None else x.shape[-1], S if L is None else L
+    return dtype, {"H": H, "G": G, "D": D, "C": C, "L": L}
 
 
 def check_count(what: str, n: Any) -> None:
@@ -136,28 +105,7 @@ def check_count(what: str, n: Any) -> None:
         raise Misuse(f"{what} is {n!r}; expected a whole number, at least 1")
 
 
-def check_sizes(facts: dict[str, Any]) -> None:
-    for fact in ("H", "L"):
-        check_count(fact, facts[fact])
-
-
-def layer_of(name: str, facts: dict[str, Any], given: dict[str, Any], layout: str) -> Layer:
-    """An attention layer of the encoding, or of several, with options and settings. Raises Misuse as
-    `chosen`.
-    """
-    for one in encodings_of(name):
-        fills_one_of(one, SOFTMAX)
-    check_sizes(facts)
-    if beside := sorted(given.keys() & FEEDING):
-        raise Misuse(f"{beside[0]} is {given[beside[0]]}, but this is attention alone; leave it out")
-    model = {"layout": layout, "window": facts["window"]}
-    layer = bound(name, settled(name, given), ONE_LAYER | facts, lambda _: 0, model)
-    check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
-    check_options(layer.pe)
-    return layer
-
-
-def fills_one_of(name: str, hooks: tuple[str, ...]) -> None:
+def fills_one_of(name: str, hooks: Names) -> None:
     """Raises Misuse where the encoding fills none of these hooks."""
     if get(name).hook not in hooks:
         others = ", ".join(n for n in names() if get(n).hook in hooks)
@@ -166,27 +114,9 @@ def fills_one_of(name: str, hooks: tuple[str, ...]) -> None:
         )
 
 
-def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: dict[str, Any]) -> Encoding:
-    """The encoding with its facts and options filled in. Raises Misuse where it fills none of `hooks` or
-    does not claim what is asked.
-    """
-    encoding = get(name)
-    fills_one_of(name, hooks)
-    check_sizes(facts)
-    encoding = bind(encoding, ONE_LAYER | facts, resolve(name, options))
-    check_claims(name, encoding, facts.get("causal", True), facts.get("window"))
-    check_options(encoding)
-    return encoding
-
-
 def parameters(
-    name: str,
-    encoding: Encoding,
-    params: dict[str, Any] | None,
-    seed: int,
-    dtype: np.dtype,
-    more: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    name: str, encoding: Encoding, params: Arrays | None, seed: int, dtype: Any, more: Arrays | None = None
+) -> Arrays:
     """`params` where they fit the bound `encoding`, new ones of `dtype` where there are none. `more` is what
     the settings of its layer learn, as it starts. Raises Misuse, with the names and shapes expected.
     """
@@ -194,12 +124,12 @@ def parameters(
     fresh = {n: np.asarray(a, dtype) for n, a in drawn.items()}
     if params is None:
         return fresh
-    real({f"params[{n!r}]": a for n, a in params.items()}, dtype)
+    real(keyed("params", params), dtype)
     shaped_like(f"parameters given to {name}", params, fresh, "options and L decide their shapes")
     return params
 
 
-def shaped_like(what: str, given: dict[str, Any], fresh: dict[str, Any], why: str) -> None:
+def shaped_like(what: str, given: Arrays, fresh: Arrays, why: str) -> None:
     """Raises Misuse unless the arrays have these names and shapes."""
     has, wanted = ({n: list(a.shape) for n, a in some.items()} for some in (given, fresh))
     if has != wanted:
@@ -207,32 +137,71 @@ def shaped_like(what: str, given: dict[str, Any], fresh: dict[str, Any], why: st
         raise Misuse(f"{what}: {listed(has)}; expected: {listed(wanted)}; {why}")
 
 
+def keyed(what: str, arrays: Arrays) -> Arrays:
+    """These as a message calls them."""
+    return {f"{what}[{n!r}]": a for n, a in arrays.items()}
+
+
+def prepared(
+    name: str, hooks: Names, facts: Arrays, options: Arrays, params: Arrays | None, seed: int, dtype: Any
+) -> tuple[Layer, Arrays]:
+    """A layer of the encoding, or of several, with facts and options filled in, and its parameters. Raises
+    Misuse where one fills none of `hooks` or does not claim what is asked, and for what does not fit.
+    """
+    for one in encodings_of(name):
+        fills_one_of(one, hooks)
+    facts = Arrays(ONE_LAYER, R=None, D=None, causal=True, window=None) | facts
+    for fact in ("H", "L"):
+        check_count(fact, facts[fact])
+    given = (settled if hooks == SOFTMAX else resolve)(name, options)
+    model = {"layout": facts["pairs"], "window": facts["window"]}
+    layer = bound(name, given, facts, lambda _: 0, model)
+    check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
+    check_options(layer.pe)
+    if layer.pe.features and facts.get("x") is None:
+        raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
+    more = learned_settings(layer, facts["H"], facts["L"])
+    return layer, parameters(name, layer.pe, params, seed, dtype, more)
+
+
 def place(
-    name: str, encoding: Encoding, dtype: Any, T: int, positions: Any, B: int | None = None, **rest: Any
+    name: str,
+    pe: Encoding,
+    dtype: Any,
+    T: int,
+    positions: Any,
+    B: int | None = None,
+    seg: Any = None,
+    **rest: Any,
 ) -> At:
     """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart.
     Raises Misuse unless it can be there.
     """
-    i = None if positions is None else positions_of(positions, B, T, encoding.axes, name)
-    if (seg := rest.get("seg")) is not None and np.shape(seg) != (B, T):
-        raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
-    at = At.of(T, positions=i, **rest)
-    check_place(encoding, at, dtype)
+    positions, seg = given_place(B, T, positions, seg, pe.axes, name)
+    at = At.of(T, positions=positions, seg=seg, **rest)
+    check_place(pe, at, dtype)
     return at
 
 
 def of_last(at: At, T: int) -> At:
     """The same place of T queries, the last of its tokens."""
-    return at if at.T == T else replace(at, i=at.i[..., at.S - T :])
+    return replace(at, i=at.i[..., at.S - T :])
 
 
-def turned(encoding: Encoding, p: dict[str, Any], q: Any, k: Any, at: At, layout: str) -> tuple[Any, Any]:
-    """q and k after the rotation of their places."""
-    rotary = rotation(encoding, p, at.j, at.n)
-    if rotary is None or at.T == at.S:
-        return turn_heads(PLAIN, q, k, rotary, layout=layout)
-    k = turn_heads(PLAIN, k, k, rotary, layout=layout)[1]
-    return turn_heads(PLAIN, q, q, rotation(encoding, p, at.i, at.n), layout=layout)[0], k
+def rotation_of_keys(pe: Encoding, p: Arrays, at: At) -> Any:
+    """That of the keys where there are fewer queries, else None: it is theirs."""
+    return rotation(pe, p, at.j, at.n) if at.T < at.S else None
+
+
+def as_many(q: Any, S: int) -> Any:
+    """q [B,H,T,D] behind rows of 0, so that there are S of them."""
+    B, H, T, D = q.shape
+    return join(np.zeros((B, H, S - T, D), q.dtype), q, axis=2) if T < S else q
+
+
+def last_rows(o: Any, T: int) -> Any:
+    """The last T tokens of o [B,H,S,D]."""
+    return cut(o, first=o.shape[2] - T, stop=o.shape[2], axis=2) if o.shape[2] > T else o
 
 
 def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> int | None:
@@ -261,7 +230,7 @@ def rotate(
     rotary_dim: int | None = None,
     L: int | None = None,
     n: int | None = None,
-    params: dict[str, Any] | None = None,
+    params: Arrays | None = None,
     seed: int = 0,
     **options: Any,
 ) -> tuple[Any, Any]:
@@ -274,12 +243,12 @@ def rotate(
     is the length trained for and n the length that frequencies are made for, S unless given. Raises Misuse
     for an encoding that turns nothing and sizes that do not fit.
     """
-    dtype, sizes, S = real({"q": q, "k": k}), heads_of(q, k), k.shape[2]
-    facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": S if L is None else L}
-    encoding = chosen(name, ("rotate",), facts, options)
-    p = parameters(name, encoding, params, seed, dtype)
-    at = of_last(place(name, encoding, dtype, S, positions, q.shape[0], n=n), q.shape[2])
-    return turned(encoding, p, q, k, at, layout)
+    dtype, facts = sizes_of(q, k, L=L)
+    facts["R"] = width_of_rotation(name, q.shape[3], rotary_dim, layout)
+    layer, p = prepared(name, ("rotate",), facts, options, params, seed, dtype)
+    at = of_last(place(name, layer.pe, dtype, k.shape[2], positions, k.shape[0], n=n), q.shape[2])
+    rotary, keys = rotation(layer.pe, p, at.i, at.n), rotation_of_keys(layer.pe, p, at)
+    return turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
 
 
 def bias(
@@ -290,7 +259,7 @@ def bias(
     positions: Any = None,
     causal: bool = True,
     L: int | None = None,
-    params: dict[str, Any] | None = None,
+    params: Arrays | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -300,14 +269,12 @@ def bias(
     Give `tokens`, their number, or their positions [T]. The dtype is that of `params`, else float64; L is the
     length trained for, T unless given. Raises Misuse for an encoding that adds no function of distance.
     """
-    T = counted_tokens(tokens, positions)
-    encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
-    dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
-    p = parameters(name, encoding, params, seed, dtype)
-    at = place(name, encoding, dtype, T, positions, causal=causal)
-    table = distance_table(PLAIN, encoding, p, at.distances)
-    nothing = np.zeros((1, heads, T, 1), dtype)
-    return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
+    T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
+    facts = {"H": heads, "causal": causal, "L": T if L is None else L}
+    layer, p = prepared(name, ("bias",), facts, options, params, seed, dtype)
+    at = place(name, layer.pe, dtype, T, positions, causal=causal)
+    table = distance_table(PLAIN, layer.pe, p, at.distances)
+    return only(added(table, None, None, None, at=at, B=1, H=heads, dtype=dtype))
 
 
 def counted_tokens(tokens: int | None, positions: Any) -> int:
@@ -339,7 +306,7 @@ def attention(
     rotary_dim: int | None = None,
     L: int | None = None,
     n: int | None = None,
-    params: dict[str, Any] | None = None,
+    params: Arrays | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -354,29 +321,17 @@ def attention(
     seg [B,S] are those of ops/place.py, the other settings those of `rotate` and `bias`. Raises Misuse for an
     encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
-    dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
-    B, T, S, name = q.shape[0], q.shape[2], k.shape[2], by_hooks(name)
-    R = width_of_rotation(name, sizes["D"], rotary_dim, layout)
-    facts: dict[str, Any] = sizes | {"R": R, "L": S if L is None else L}
-    facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1], "causal": causal, "window": window}
-    layer = layer_of(name, facts, options, layout)
-    encoding = layer.pe
-    if x is None and encoding.features:
-        raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
-    if x is not None and (x.ndim != 3 or x.shape[:2] != (B, S)):
-        raise Misuse(f"x is {list(x.shape)}; expected [{B}, {S}, C], the layer's input")
-    p = parameters(name, encoding, params, seed, dtype, learned_settings(layer, facts["H"], facts["L"]))
-    at = place(name, encoding, dtype, S, positions, B, causal=causal, window=window, seg=seg, n=n)
-    if encoding.features and T < S:  # something of every token: as many queries, of which the last count
-        q = join(np.zeros((B, sizes["H"], S - T, sizes["D"]), dtype), q, axis=2)
-    at = of_last(layer.place(at), q.shape[2])
-    made, how = None, layer.of_heads(p, layer.factor(at.i))
-    if q.shape[2] < S:
-        made = None, place_tables(PLAIN, replace(encoding, rotate=None), p, at)[1]
-        q, k = cosines(PLAIN, q, k, how.pop("cosine", None))
-        q, k = turned(encoding, p, q, k, at, layout)
-    o = attend_heads(PLAIN, encoding, p, q, k, v, x, at, made=made, **how)[0]
-    return o if q.shape[2] == T else last_rows(o, count=T)
+    (dtype, facts), (B, S), name = sizes_of(q, k, v, x, L), k.shape[::2], by_hooks(name)
+    facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "pairs": layout, "x": x}
+    if beside := sorted(options.keys() & FEEDING):
+        raise Misuse(f"{beside[0]} is {options[beside[0]]}, but this is attention alone; leave it out")
+    seen = {"causal": causal, "window": window}
+    layer, p = prepared(name, SOFTMAX, facts | seen, options, params, seed, dtype)
+    at = layer.place(place(name, layer.pe, dtype, S, positions, B, seg, n=n, **seen))
+    T, q = q.shape[2], as_many(q, S) if layer.pe.features else q  # something of every token
+    at = of_last(at, q.shape[2])
+    turning = layer.of_heads(p, layer.factor(at.i)) | {"keys": rotation_of_keys(layer.pe, p, at)}
+    return last_rows(attend_heads(PLAIN, layer.pe, p, q, k, v, x, at, **turning)[0], T)
 
 
 def probabilities(name: str, q: Any, k: Any, **given: Any) -> Any:
@@ -386,7 +341,7 @@ def probabilities(name: str, q: Any, k: Any, **given: Any) -> Any:
     """
     for one in encodings_of(name):
         fills_one_of(one, SOFTMAX[:-1])
-    heads_of(q, k)
+    sizes_of(q, k)
     B, G, S, _ = k.shape
     unit = np.broadcast_to(np.eye(S, dtype=value(k).dtype), (B, G, S, S)).copy()
     return attention(name, q, k, unit, **given)
@@ -403,7 +358,7 @@ def score(
     window: int | None = None,
     seg: Any = None,
     L: int | None = None,
-    params: dict[str, Any] | None = None,
+    params: Arrays | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -413,21 +368,13 @@ def score(
 
     Raises Misuse for an encoding that adds no such thing, and sizes that do not fit.
     """
-    dtype, sizes = real({"q": q, "k": k} | ({} if x is None else {"x": x})), heads_of(q, k)
-    B, T, S = q.shape[0], q.shape[2], k.shape[2]
-    facts = sizes | {"L": S if L is None else L, "causal": causal, "window": window}
-    facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1]}
-    encoding = chosen(name, ("score",), facts, options)
-    if x is None and encoding.features:
-        raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
-    p = parameters(name, encoding, params, seed, dtype)
-    at = place(name, encoding, dtype, S, positions, B, causal=causal, window=window, seg=seg)
-    if T < S:  # something of every token: as many queries, of which the last count
-        q = join(np.zeros((B, sizes["H"], S - T, sizes["D"]), dtype), q, axis=2)
-    terms = score_terms(PLAIN, encoding, p, q, k, features(PLAIN, encoding, p, x, at)[0], at)
-    nothing = np.zeros((B, sizes["H"], S, 1), dtype)
-    found = masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)
-    return found if T == S else last_rows(found, count=T)
+    (dtype, facts), (B, S), T = sizes_of(q, k, None, x, L), k.shape[::2], q.shape[2]
+    seen = {"causal": causal, "window": window}
+    layer, p = prepared(name, ("score",), facts | seen | {"x": x}, options, params, seed, dtype)
+    at = place(name, layer.pe, dtype, S, positions, B, seg, **seen)
+    f, q = features(PLAIN, layer.pe, p, x, at)[0], as_many(q, S)  # something of every token
+    terms = score_terms(PLAIN, layer.pe, p, q, k, f, at)
+    return last_rows(added(None, *terms, at=at, B=B, H=facts["H"], dtype=dtype), T)
 
 
 def embed(
@@ -437,19 +384,18 @@ def embed(
     tokens: int | None = None,
     positions: Any = None,
     L: int | None = None,
-    params: dict[str, Any] | None = None,
+    params: Arrays | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
     """What the encoding `name` adds to the embedding, [T,width]. tokens, positions, L and the dtype are those
     of `bias`. Raises Misuse for an encoding that adds nothing there.
     """
-    T = counted_tokens(tokens, positions)
+    T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
     check_count("width", width)
-    encoding = chosen(name, ("embed",), {"H": 1, "C": width, "L": T if L is None else L}, options)
-    dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
-    p = parameters(name, encoding, params, seed, dtype)
-    return position_rows(encoding, p, place(name, encoding, dtype, T, positions).i)
+    facts = {"H": 1, "C": width, "L": T if L is None else L}
+    layer, p = prepared(name, ("embed",), facts, options, params, seed, dtype)
+    return position_rows(layer.pe, p, place(name, layer.pe, dtype, T, positions).i)
 
 
 def mix(
@@ -461,8 +407,8 @@ def mix(
     positions: Any = None,
     seg: Any = None,
     L: int | None = None,
-    state: dict[str, Any] | None = None,
-    params: dict[str, Any] | None = None,
+    state: Arrays | None = None,
+    params: Arrays | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -482,24 +428,24 @@ def mix(
     if head_width is None and C % heads:
         raise Misuse(f"width {C} does not divide by {heads} heads; change one, or give head_width")
     facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C}
-    encoding = chosen(name, ("mix",), facts | {"L": T if L is None else L, "causal": True}, options)
-    p = parameters(name, encoding, params, seed, dtype)
-    at = place(name, encoding, dtype, T, positions, B, seg=seg)
+    facts["L"] = T if L is None else L
+    layer, p = prepared(name, ("mix",), facts, options, params, seed, dtype)
+    at = place(name, layer.pe, dtype, T, positions, B, seg)
     if state:
         bare = {n: value(a) for n, a in p.items()}
-        fresh = mixed_from(PLAIN, encoding, bare, np.zeros((B, 1, C), dtype), At.of(1), {})[1]
-        real({f"state[{n!r}]": a for n, a in state.items()}, dtype)
+        fresh = mixed_from(PLAIN, layer.pe, bare, np.zeros((B, 1, C), dtype), At.of(1), {})[1]
+        real(keyed("state", state), dtype)
         shaped_like(f"state given to {name}", state, fresh, "give what the call before returned, or {}")
-    y, last = mixed_from(PLAIN, encoding, p, x, at, state or {})
+    y, last = mixed_from(PLAIN, layer.pe, p, x, at, state or {})
     return y if state is None else (y, last)
 
 
 def vjp(
     function: Callable,
     *arguments: Any,
-    params: dict[str, Any] | None = None,
+    params: Arrays | None = None,
     x: Any = None,
-    state: dict[str, Any] | None = None,
+    state: Arrays | None = None,
     **settings: Any,
 ) -> tuple[Any, Callable]:
     """What function(*arguments, ...) gives, and `pull`, which takes a cotangent of it to a tuple of

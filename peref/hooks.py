@@ -119,12 +119,12 @@ def with_position(pe: Encoding, p: Arrays, x: Any, i: Any) -> Any:
     return add_position(x, position_rows(pe, p, i)) if pe.embed else x
 
 
-def turn_heads(be: Backend, q: Any, k: Any, rotary: Any, *, layout: str) -> tuple[Any, Any]:
-    """q and k, turned by what `rotation` gives."""
+def turn_heads(be: Backend, q: Any, k: Any, rotary: Any, *, layout: str, keys: Any = None) -> tuple[Any, Any]:
+    """q and k, turned by what `rotation` gives, k by what it gives for the keys where that is another."""
     if rotary is None:
         return q, k
-    angle, gain_q, gain_k = rotary
-    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, angle, gain_k, layout=layout)
+    (angle, gain_q, _), (of_keys, _, gain_k) = rotary, keys or rotary
+    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, of_keys, gain_k, layout=layout)
 
 
 def cosines(be: Backend, q: Any, k: Any, s: Any) -> tuple[Any, Any]:
@@ -170,18 +170,19 @@ def attend_heads(
     factor: Any = None,
     temperature: Any = None,
     made: Any = None,
+    keys: Any = None,
 ) -> tuple[Any, State]:
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`; and that cache then.
 
     Without a cache (None) nothing is kept. x [B,T,C], the layer's input, feeds features. `made` are the
-    tables of the place, where layers share them; softcap and sinks are those of ops/attention.py; q and
-    k are `cosines` of `cosine` [H], and queries are multiplied with `factor` [T] or [B,T], and with
-    `temperature` [H], where there are some.
+    tables of the place, where layers share them, `keys` the rotation of keys that are at other places;
+    softcap and sinks are those of ops/attention.py; q and k are `cosines` of `cosine` [H], and queries are
+    multiplied with `factor` [T] or [B,T], and with `temperature` [H], where there are some.
     """
     rotary, table = made or place_tables(be, pe, p, at)
     q, k = cosines(be, q, k, cosine)  # [B,H,T,D], [B,G,T,D]
     q = q if factor is None else tempered(q, temperature, factor=factor)  # [B,H,T,D]
-    q, k = turn_heads(be, q, k, rotary, layout=layout)  # [B,H,T,D], [B,G,T,D]
+    q, k = turn_heads(be, q, k, rotary, layout=layout, keys=keys)  # [B,H,T,D], [B,G,T,D]
     if any(a is not None for a in (rotary, cosine, factor)):
         q, k = be.note("q_turned", q), be.note("k_turned", k)
     if pe.features or pe.attend or pe.score:

@@ -43,7 +43,7 @@ def drawn(name, **facts):
     """Parameters of an encoding, away from where they start."""
     known = {"H": H, "G": G, "D": D, "R": D, "C": C, "L": T, "causal": True} | direct.ONE_LAYER | facts
     rng = np.random.default_rng(1)
-    p = direct.parameters(name, direct.bind(get(name), known, {}), None, 0, np.dtype(np.float64))
+    p = direct.parameters(name, bind(get(name), known, {}), None, 0, np.dtype(np.float64))
     return frozen({n: a + 0.3 * rng.standard_normal(a.shape) for n, a in p.items()})
 
 

@@ -9,7 +9,7 @@ from check import gradient, same
 import peref
 from peref import direct, hooks
 from peref.backends import cuda
-from peref.encodings import get, names
+from peref.encodings import bind, get, names
 from peref.errors import Misuse
 from peref.ops.place import At
 from peref.tape import Op
@@ -35,11 +35,15 @@ def joined_backward(saved, dy):
 joined = Op(joined_forward, joined_backward)
 
 
+def bound(name):
+    """The encoding in a layer of these sizes, its options at their defaults."""
+    return bind(get(name), direct.ONE_LAYER | {"H": H, "D": D, "C": C, "L": T, "causal": True}, {})
+
+
 def layer(name, seed=0):
     """Its parameters, off where they start, and a layer's input."""
     rng = np.random.default_rng(seed)
-    encoding = direct.chosen(name, ("mix",), {"H": H, "D": D, "C": C, "L": T, "causal": True}, {})
-    p = {n: np.asarray(a, float) for n, a in encoding.init(rng).items()}
+    p = {n: np.asarray(a, float) for n, a in bound(name).init(rng).items()}
     p = {n: a + 0.3 * rng.standard_normal(a.shape) for n, a in p.items()}
     return p, rng.standard_normal((B, T, C)), rng
 
@@ -54,7 +58,6 @@ def calls(name, twins=None):
     found = []
     p, x, rng = layer(name)
     state = mixed(name, rng.standard_normal((B, 3, C)), p, {})[1]
-    encoding = direct.chosen(name, ("mix",), {"H": H, "D": D, "C": C, "L": T, "causal": True}, {})
 
     class Asked(dict):
         def get(self, key, plain=None):
@@ -65,7 +68,7 @@ def calls(name, twins=None):
             return call
 
     be = peref.backends.Backend(recurrences=Asked())
-    hooks.mixed_from(be, encoding, p, x, At.of(T, seg=SEG), state)
+    hooks.mixed_from(be, bound(name), p, x, At.of(T, seg=SEG), state)
     return found
 
 

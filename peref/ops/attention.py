@@ -55,6 +55,24 @@ NO_TERMS = (None, None, None, None)
 plus_terms = Op(plus_terms_forward, plus_terms_backward, selective=True)
 
 
+def masked_forward(s, see):
+    """s [...] where `see`, bool of a shape that broadcasts; 0 elsewhere."""
+    return namespace(s).where(see, s, 0), see
+
+
+def masked_backward(see, dy):
+    return namespace(dy).where(see, dy, 0), None
+
+
+masked = Op(masked_forward, masked_backward)
+
+
+def added(table, term, row, column, *, at, B, H, dtype):
+    """What these of `plus_terms` add to logits of their own, [B,H,T,S], 0 where a query does not look."""
+    nothing = namespace(at.i).zeros((B, H, at.T, at.S), dtype)
+    return masked(plus_terms(nothing, table, term, row, column, at=at), at.see)
+
+
 def scores_forward(q, k, table, term, row, column, *, at, scale, softcap=None, matmul=matmul):
     """scale q k + table[distance] + term + row + column, [B,H,T,S]: the logits, before the mask. q [B,H,T,D],
     k [B,G,S,D]; the others as `plus_terms` takes them. softcap c: c tanh(scale q k / c) for scale q k.

@@ -60,6 +60,20 @@ def positions_of(given: Any, B: int | None, T: int, axes: int | None = 1, named:
     )
 
 
+def given_place(
+    B: int | None, T: int, positions: Any, seg: Any, axes: int | None, named: str
+) -> tuple[Any, Any]:
+    """positions and seg [B,T], where given, of B sequences of T tokens as At takes them. Raises Misuse for
+    other shapes, and as `positions_of`.
+    """
+    if positions is not None:
+        positions = positions_of(positions, B, T, axes, named)
+    seg = None if seg is None else np.asarray(seg)
+    if seg is not None and seg.shape != (B, T):
+        raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
+    return positions, seg
+
+
 def positions_in(seg: np.ndarray) -> np.ndarray:
     """Positions [B,S] that restart at 0 where a segment starts; seg [B,S]."""
     slot = np.broadcast_to(np.arange(seg.shape[1]), seg.shape)

@@ -104,6 +104,22 @@ def swap_backward(axes, dy):
 swap = Op(swap_forward, swap_backward)
 
 
+def cut_forward(x, *, first, stop, axis):
+    """x [...] from `first` to one before `stop` along `axis`."""
+    where = (slice(None),) * axis + (slice(first, stop),)
+    return x[where], (x.shape, where)
+
+
+def cut_backward(saved, dy):
+    shape, where = saved
+    dx = namespace(dy).zeros(shape, dy.dtype)
+    dx[where] = dy
+    return (dx,)
+
+
+cut = Op(cut_forward, cut_backward)
+
+
 def join_forward(*parts, axis):
     """These [...], one behind the other along `axis`."""
     ends = list(accumulate(part.shape[axis] for part in parts))

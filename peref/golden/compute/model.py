@@ -21,11 +21,11 @@ import numpy as np
 
 from peref import model
 from peref.backends import Backend
-from peref.direct import masked
 from peref.golden.compute.operation import on_grid, parameters_in, place_inputs, pulled, rounded, watched
 from peref.golden.spec.models import ModelCase
 from peref.layers import block
 from peref.model import PLAIN
+from peref.ops.attention import masked
 from peref.parameters import Arrays
 from peref.passes import start_pass
 from peref.rng import generator

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
-from peref.direct import masked, seen
 from peref.encodings import Encoding, settings
 from peref.golden.spec.cases import Case
 from peref.model import PLAIN
-from peref.ops.attention import probabilities, scores, sunk, weigh
+from peref.ops.attention import added, masked, probabilities, scores, sunk, weigh
 from peref.ops.place import At
 from peref.ops.shape import only
 from peref.parameters import Arrays, learned_settings
@@ -166,12 +165,11 @@ def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
             return {"bias": hooks.distance_table(PLAIN, pe, p, at.distances)}
         case "bias", "op":
             table = hooks.distance_table(PLAIN, pe, p, at.distances)
-            nothing = np.zeros((1, case.H, case.T, 1), value(table).dtype)
-            return {"bias": seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)}
+            dtype = value(table).dtype
+            return {"bias": only(added(table, None, None, None, at=at, B=1, H=case.H, dtype=dtype))}
         case "score", "op":
             terms = hooks.score_terms(PLAIN, pe, p, q, k, hooks.features(PLAIN, pe, p, x, at)[0], at)
-            nothing = np.zeros((case.B, case.H, case.T, 1), value(q).dtype)
-            return {"term": masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)}
+            return {"term": added(None, *terms, at=at, B=case.B, H=case.H, dtype=value(q).dtype)}
         case "mix", _:
             y, last = hooks.mixed_from(PLAIN, pe, p, x, at, named_in(a, "state."))
             # what a layer says of padding means nothing

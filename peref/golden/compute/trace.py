@@ -23,9 +23,10 @@ from peref.golden.compute.operation import given_inputs, parameters_in, watched
 from peref.golden.spec.models import ModelCase
 from peref.model import PLAIN
 from peref.ops.place import At
+from peref.ops.shape import cut
 from peref.parameters import Arrays
 from peref.rng import generator
-from peref.tape import Op, Tape, value
+from peref.tape import Tape, value
 
 
 def trace_inputs(case: ModelCase) -> Arrays:
@@ -60,29 +61,15 @@ def trace_outputs(
         if at.parts is not None or at.everywhere is not None:
             there = there.seen_within(*case.layer.sees)
         mine, there, old = (pe, there, old) if before is None else before(number, pe, there, old)
-        x = rows_of(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
+        x = cut(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
         if pe.embed:
             y = hooks.with_position(mine, p, x, there.i)
         elif pe.mix:
             y, old = hooks.mixed(PLAIN, mine, p, x, there, old)
         else:
-            q, k, v = (rows_of(a[name], first=first, stop=stop, axis=2) for name in "qkv")
+            q, k, v = (cut(a[name], first=first, stop=stop, axis=2) for name in "qkv")
             how = case.layer.of_heads(p, case.layer.factor(there.i))
             y, old = hooks.attend_heads(PLAIN, mine, p, q, k, v, x, there, old, **how)
         rows.append(value(y))
     name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
     return {name: np.concatenate(rows, axis)}
-
-
-def rows_of_forward(x, *, first, stop, axis):
-    return x[(slice(None),) * axis + (slice(first, stop),)], (x.shape, first, stop, axis)
-
-
-def rows_of_backward(saved, dy):
-    shape, first, stop, axis = saved
-    dx = np.zeros(shape, dy.dtype)
-    dx[(slice(None),) * axis + (slice(first, stop),)] = dy
-    return (dx,)
-
-
-rows_of = Op(rows_of_forward, rows_of_backward)

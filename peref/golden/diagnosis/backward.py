@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.compute.trace import rows_of
 from peref.golden.diagnosis.answer import Answer, Guess, guess
 from peref.golden.diagnosis.engine import DERIVATIVES, computed, family, on_case
 from peref.golden.diagnosis.formulas import remade, variants
 from peref.golden.spec.cases import Case
-from peref.ops.shape import join
+from peref.ops.shape import cut, join
 from peref.tape import Op, Tape, value
 
 Step = tuple[str, int]  # an op, and which of its calls
@@ -227,7 +226,7 @@ def in_pieces(
     in_time = lambda x: x is not None and len(x.shape) == len(shape) and x.shape[axis] == T
     y: Any = None
     for first in range(0, T, step):
-        cut = partial(rows_of, first=first, stop=min(first + step, T), axis=axis)
-        piece, last = plain(*(cut(x) if in_time(x) else x for x in arrays), state, None, **more)
+        here = partial(cut, first=first, stop=min(first + step, T), axis=axis)
+        piece, last = plain(*(here(x) if in_time(x) else x for x in arrays), state, None, **more)
         y, state = piece if y is None else join(y, piece, axis=axis), value(last)
     return y, last
