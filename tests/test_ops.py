@@ -306,6 +306,8 @@ CASES = {
     ],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
     "ops.shape.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
+    "ops.shape.cut": [([random(2, 3, 5)], {"first": 1, "stop": 3, "axis": 1})],
+    "ops.attention.masked": [([random(2, 3, 5), random(3, 5) > 0], {})],
     "ops.shape.only": [([random(1, 5, 3)], {})],
     "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3}), ([random(5, 12)], {"heads": 3})],
     "ops.shape.swap": [([random(2, 5, 3)], {"axes": (0, 2)})],
