@@ -28,6 +28,8 @@ from peref.member import turning
 from peref.ops.place import At
 from peref.tape import value
 
+ACROSS = (0, 1, 7, 15, 16, 17, 31, 33, 129)  # positions on both sides of what options count by default
+
 Reader = Callable[[Case, dict[str, Any]], dict[str, Any]]  # gives what comes out, {} where all is as read
 
 
@@ -67,6 +69,11 @@ def word(option: str, one: Any, other: Any) -> Reader:
     return with_options(**{option: lambda o: other if o[option] == one else o[option]})
 
 
+def off_by(option: str, more: int) -> Reader:
+    """A count is another; one that may not be so is refused."""
+    return with_options(**{option: lambda o: o[option] + more})
+
+
 def member(option: str, number: int, value: Any) -> Reader:
     """One number of a list is another."""
     exchanged = lambda o: tuple(value if n == number else x for n, x in enumerate(o[option]))
@@ -74,7 +81,9 @@ def member(option: str, number: int, value: Any) -> Reader:
 
 
 def of_options(name: str) -> list[Reading]:
-    """An option that is ignored, a word that is taken for another, one number of several."""
+    """An option that is ignored, a word that is taken for another, a count that is off by one, one number of
+    several.
+    """
     found = []
     for option, (default, kind) in options(get(name)).items():
         if get_origin(kind) is Literal or isinstance(default, bool):
@@ -85,6 +94,8 @@ def of_options(name: str) -> list[Reading]:
             ]
             continue
         found.append(Reading(option, "ignored", with_options(**{option: default})))
+        if isinstance(default, int):
+            found += [Reading(option, f"{more:+d}", off_by(option, more), True) for more in (1, -1)]
         if isinstance(default, tuple):
             found += [
                 Reading(option, f"its number {n} ignored", member(option, n, x))
@@ -342,7 +353,9 @@ def places_of(name: str, level: str) -> list[dict[str, Any]]:
     """Where every fact is away from its default; where none is."""
     groups = {} if get(name).hook in ("mix", "embed") else {"H": 4, "G": 2}
     sizes = {"H": 2, "G": 1} if groups else {}
-    return [*(sizes | facts for _, facts in away(name, level)), {"B": 2, "T": 5} | groups]
+    far = {"B": 2, "T": len(ACROSS), "positions": ACROSS}
+    at_defaults = [{"B": 2, "T": 5}, *([far] if get(name).axes else [])]
+    return [*(sizes | facts for _, facts in away(name, level)), *(facts | groups for facts in at_defaults)]
 
 
 def fitting(name: str, level: str, given: dict[str, Any], facts: dict[str, Any]) -> Case | None:

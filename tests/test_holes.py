@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from making.catalogue import core, full
 
-from peref.encodings import get, names, options
+from peref.encodings import get, names, options, settings
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.spec.book import open_book
 from peref.golden.spec.cases import LEVELS_OF_HOOK
@@ -107,6 +107,24 @@ def test_slots_for_positions_fail_a_trace(name):
         a, slots = inputs(case), np.arange(case.T)
         got = nearest.arrays(expected(case, a, None, replace(case.at, i=slots, j=slots)))
         noticed.append(fails(case)(got, None))
+    assert any(noticed)
+
+
+# parameters of key-value heads of their own would have to be dealt out too
+ATTENDING = [n for n in names() if get(n).hook not in ("embed", "mix") and "G" not in settings(get(n).init)]
+
+
+@pytest.mark.parametrize("name", ATTENDING)
+def test_heads_dealt_out_in_turn_fail_a_trace_although_a_prefill_is_right(name):
+    """Programs repeat the key-value heads of a cache in other lines than those of a prefill."""
+    noticed = []
+    for case in (case for case in every_case(name) if case.level == "trace" and case.G > 1):
+        a, first = inputs(case), case.calls[0][1]
+        in_turn = {n: np.tile(a[n], (1, case.H // case.G, 1, 1)) for n in "kv"}
+        right, wrong = (expected(*one)["out"] for one in ((case, a), (replace(case, G=case.H), a | in_turn)))
+        noticed.append(
+            fails(case)({"out": np.concatenate([right[:, :, :first], wrong[:, :, first:]], 2)}, None)
+        )
     assert any(noticed)
 
 

@@ -161,7 +161,10 @@ def test_it_speaks_of_the_files_that_are_there():
         assert (GOLDEN / path).is_file(), path
     for name in (*FILES, SUMS):
         assert f"`core/NAME/{name}`" in section(2), name
-    assert (GOLDEN / "SPEC_VERSION").read_text().strip() in section(11)
+    version = (GOLDEN / "SPEC_VERSION").read_text().strip()
+    assert version in section(11)
+    for page in (GOLDEN / "README.md", GOLDEN.parent / "README.md"):
+        assert re.findall(r"version (\d+\.\d+)", page.read_text()) == [version.rpartition(".")[0]], page
 
 
 if __name__ == "__main__":

@@ -24,21 +24,24 @@ def catalogue() -> list[Case]:
 
 def core() -> list[Case]:
     """Every case of the core."""
-    return once([*operations(), *wholes.traces()])
+    return once(parted()[0])
 
 
 def operations() -> list[Case]:
     """Those of the core that are one operation: tables, operations and attention."""
-    cases = catalogue()
-    moved = too_large(cases)
-    return [case for case in cases if case.id not in moved]
+    return [case for case in core() if case.level != "trace"]
 
 
 def full() -> list[Case]:
     """Every case of the full set."""
-    cases = catalogue()
+    return once([*parted()[1], *wholes.of_full_set()])
+
+
+def parted() -> tuple[list[Case], list[Case]]:
+    """Operations and traces: those of the core, and those that are too large for it."""
+    cases = [*catalogue(), *wholes.traces()]
     moved = too_large(cases)
-    return once([*(case for case in cases if case.id in moved), *wholes.of_full_set()])
+    return [c for c in cases if c.id not in moved], [c for c in cases if c.id in moved]
 
 
 def too_large(cases: list[Case]) -> set[str]:
@@ -49,7 +52,7 @@ def too_large(cases: list[Case]) -> set[str]:
             if f"{name}.{one}" not in ids:
                 raise Misuse(
                     f"FULL of tests/recipes/{name}.py names {one}, and there is no such case; expected "
-                    "LEVEL/SLUG of one of its RECIPES"
+                    "LEVEL/SLUG of one of its operations or traces"
                 )
             found.add(f"{name}.{one}")
     return found

@@ -43,6 +43,7 @@ CORE_ONLY = True
 FEW = {"buckets": 4, "max_distance": 7}
 SMALL = {"B": 1, "T": 5, "D": 2, "C": 3, "H": 2, "G": 1}
 # distances on both sides of max_distance - 1, and in every bucket
+BORDERS = (0, 42, 84, 129)
 FAR = (0, 1, 3, 7, 20, 26, 46)
 # both options show at once: 34 rather than 32 buckets, and distances beyond the buckets of one
 WIDE = {"buckets": 34, "max_distance": 24}
@@ -103,6 +104,15 @@ RECIPES = [
         positions=FAR,
         causal=False,
         options={"buckets": 8, "max_distance": 20},
+    ),
+    case(
+        "deberta",
+        "attn",
+        "borders",
+        "Distances that fall into other buckets where max_distance is one more or one less.",
+        "deberta.bucket",
+        **SMALL | {"T": len(BORDERS)},
+        positions=BORDERS,
     ),
     *together("deberta", WIDE, D=2, C=3, positions=APART),
 ]

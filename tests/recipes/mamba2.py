@@ -79,6 +79,17 @@ RECIPES = [
         H=2,
         options=FEW | {"expand": 1, "chunk": 3},
     ),
+    case(
+        "mamba2",
+        "op",
+        "one-group",
+        "Two heads read the same four numbers of B and C: they are one group.",
+        "delta.heads",
+        B=1,
+        T=5,
+        H=2,
+        options={"state_size": 4, "kernel": 2, "expand": 1},
+    ),
 ]
 
 MEANS = {

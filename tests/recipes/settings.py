@@ -192,7 +192,7 @@ CASES = [
     ),
 ]
 
-FULL = ("attn/cosine", "attn/cosine-window")
+FULL = ("attn/cosine", "attn/cosine-window", "trace/grouped-heads")
 CYCLE = (
     ("rope", {"window": 3, "rotary_dim": 2, "layout": "interleaved"}),
     ("rope+alibi", {"softcap": 0.5, "sinks": True, "alibi.max_bias": 2.0}),

@@ -50,6 +50,7 @@ def program(p, i, o, f):
 
 CORE_ONLY = True
 GRID = (((0, 0, 0, 1, 1, 1),), ((0, 1, 2, 0, 1, 2),))
+EDGES = (0, 4, 5, 6, 9, 11, 25)
 DETR = {"first": "rows", "layout": "interleaved"}
 # 2 pi (a + 1) / (n + 1e-6) of an image of 2 rows and 3 columns
 TURNS = tuple(
@@ -127,6 +128,16 @@ RECIPES = [
             ((0, 1, 2, 0, 1, 2, 0), (0, 2, 1, 0, 2, 1, 0)),
             ((0, 2, 0, 2, 0, 2, 0), (3, 1, 3, 1, 3, 1, 3)),
         ),
+    ),
+    case(
+        "sincos_2d",
+        "op",
+        "edges",
+        "Single numbers on both sides of where rows of 5 end.",
+        "sin.axes",
+        C=8,
+        positions=EDGES,
+        options={"width": 5},
     ),
     *together(
         "sincos_2d",

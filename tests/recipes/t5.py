@@ -54,6 +54,7 @@ def softmax_scale(o, D):
     return 1.0 if o["divided"] == "not" else D**-0.5
 
 
+BORDERS = (0, 76, 112, 113)
 FEW_HEADS = {"B": 1, "H": 2, "G": 1}
 
 LOGITS = "gpt2"
@@ -155,6 +156,18 @@ RECIPES = [
         "option",
         **SMALL,
         options={"divided": "qk"},
+    ),
+    *(
+        case(
+            "t5",
+            level,
+            "borders",
+            "Distances that fall into other buckets where max_distance is one more or one less.",
+            "bias.bucket.border",
+            **SMALL | {"T": len(BORDERS)},
+            positions=BORDERS,
+        )
+        for level in ("op", "attn")
     ),
     *together("t5", {"buckets": 8, "max_distance": 7, "divided": "qk"}, {"buckets": 64, "max_distance": 256}),
 ]

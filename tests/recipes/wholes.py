@@ -212,6 +212,10 @@ def traces() -> Iterator[ModelCase]:
             yield ModelCase(
                 name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes
             )
+        if e.hook not in ("embed", "mix"):
+            why = "Four query heads share two key-value heads, two neighbours one, in a token by itself too."
+            two = {"H": 4, "G": 2, "T": 5, "calls": in_calls(((0, 3), (3, 4), (4, 5)))}
+            yield ModelCase(name, "trace", "grouped-heads", why, ("gqa.order",), **sizes | two)
     yield from own("trace")
 
 
