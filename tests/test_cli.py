@@ -647,7 +647,7 @@ def test_names_in_any_case(cli, text, tmp_path):
     assert re.search(r"^encoding +rope \(base=100\.0", out, re.M)
     assert "-rope-" in the_run(tmp_path).name
     assert cli("eval", "--len", 16, "--pe", "YaRN")[0] == 0
-    assert [*(the_run(tmp_path) / "eval").glob("*-yarn.json")]
+    assert [*(the_run(tmp_path) / "eval").glob("*-yarn-base=100.0.json")]
     assert cli("show", "ALiBi")[1] == "alibi.png\n"
     assert cli("show", "RoPE", "--run", the_run(tmp_path))[0] == 0
     assert (
