@@ -39,18 +39,6 @@ def verdict(good: bool, **found: Any) -> dict[str, Any]:
     return {"verdict": "GO" if good else "NO-GO"} | found
 
 
-def hopper(s: Session) -> dict[str, Any]:
-    """Whether a module for sm_90a loads. There is no kernel of ours with wgmma yet, so its answer is not
-    asked for.
-    """
-    code = 'extern "C" __global__ void one(float *x) { *x = 1; }'
-    if s.emulated:
-        return {"verdict": "not asked", "why": "an emulation has no architecture"}
-    x = s.xp.zeros(1, np.float32)
-    s.xp.RawModule(code=code, options=("-arch=sm_90a",)).get_function("one")((1,), (1,), (x,))
-    return verdict(float(x[0]) == 1, why="loads; no wgmma kernel is here to check")
-
-
 def captured_product(s: Session) -> dict[str, Any]:
     n, times = (16, 10) if s.emulated else (512, 1000)
     a, b = random(s, n, n, dtype=bf16()), random(s, n, n, dtype=bf16(), seed=1)
@@ -231,7 +219,6 @@ def emulation(s: Session) -> dict[str, Any]:
 
 def decide(s: Session) -> None:
     """What takes longest, all variants one after another, comes last."""
-    s.attempt("1 sm_90a loads", lambda: hopper(s))
     s.attempt("2 captured bf16 product", lambda: captured_product(s))
     s.attempt("3 replay is the step", lambda: replayed(s))
     s.attempt("4 us per graph node", lambda: {"us": s.found("graph node", "us")})

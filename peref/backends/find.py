@@ -15,7 +15,7 @@ from peref import share
 from peref.errors import Misuse
 
 LEAST_MEMORY = 512 << 20  # bytes: cuBLAS's workspace, CUDA's own memory and a small model
-CAPABILITY = 80  # the kernels multiply with mma.sync of bfloat16 and TF32, and copy with cp.async: Ampere
+CAPABILITY = 80  # the kernels multiply with mma.sync of bfloat16 and TF32: Ampere
 HALF = 14  # the first CuPy that computes in bfloat16
 HEADER = "cuda_bf16.h"  # CuPy's own kernels of bfloat16 include it, ours need no header
 ELSE = "or use --backend auto"

@@ -1,5 +1,5 @@
-"""Where parameters live: all of one kind in one line of memory, in chunks of one tensor each, so that
-AdamW goes over them in one launch.
+"""Where parameters live: all of one kind in one line of memory, in chunks of one tensor each, so that one
+launch of AdamW updates them.
 """
 
 from typing import Any
