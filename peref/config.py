@@ -3,7 +3,8 @@ in words.
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
@@ -19,6 +20,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "tied": False},
 }
 
+# fields that are called otherwise in words
+CALLED = {"G": "key-value heads are", "R": "rotary width is", "eps": "the norms' eps is"}
+POSITIVE = ("eps", "embed_factor", "residual_factor", "logit_factor", "logit_softcap", "activation_limit")
 LARGEST_SIZE = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
 
 ALONE = get("none")
@@ -28,6 +32,11 @@ Activation = Literal[
 QKV = Literal["q", "k", "v", "qk", "qv", "kv"]
 InnerMaps = Literal["gate", "up", "down", "gate_up", "gate_down", "up_down"]
 OF_EXPERTS = ("experts_chosen", "router", "router_normed", "router_bias", "router_scales", "shared_expert")
+UNUSUAL = (  # no option of a command is for these
+    *("norm_place", "norm_from_one", "residual", "activation_limit", "experts", *OF_EXPERTS, "head_bias"),
+    *("qk_norm_over", "unit_heads", "embed_factor", "embed_norm", "residual_factor", "logit_factor"),
+    "logit_softcap",
+)
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
@@ -139,8 +148,6 @@ class Config:
                 raise Misuse(
                     f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST_SIZE}'}"
                 )
-        if not 0 < self.eps < math.inf:
-            raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         said = [repr(pair) for pair in cycle_pairs(self.pe)]  # long cycles have few members that differ
@@ -154,95 +161,85 @@ class Config:
                 f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would "
                 f"take {rest}; leave it out"
             )
-        attends = self.cross or any(not fills(name, "mix") for name, _ in self.pe)
-        if self.D is None:
-            if self.C % self.H:
+        for name in POSITIVE:
+            if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
+                raise Misuse(f"{CALLED.get(name, f'{name} is')} {given}; expected a number above 0")
+        self._fill_block()
+        for name in dict.fromkeys(name for name, _ in self.pe[1:]):
+            if fills(name, "embed"):
                 raise Misuse(
-                    f"width {self.C} does not divide by {self.H} heads; change one, or set the head width"
+                    f"{name} is added once, before the first layer; it can stand in the first member of "
+                    "a cycle, and in no other"
                 )
-            self._fill("D", self.C // self.H)
-        if attends:
-            if self.G is None:
-                self._fill("G", self.H // 2 if self.H % 2 == 0 else self.H)
-            if self.H % self.G:
-                raise Misuse(
-                    f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; "
-                    f"expected a divisor of {self.H}"
-                )
-        else:
-            for what, given in (
-                ("key-value heads are", self.G),
-                ("qk_norm is", self.qk_norm),
-                ("qkv_bias is", self.qkv_bias),
-                ("o_bias is", self.o_bias),
-            ):
-                if given:
-                    raise Misuse(f"{what} {given}, but {self.named} has no attention layer; leave them unset")
-        self._fill_block(attends)
-        self._check_encodings()
+        for name, layer in self._members:
+            check_claims(name, layer.pe, self.causal, layer.window or layer.chunk)
+            check_options(layer.pe)
 
     def _fill(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _fill_block(self, attends: bool) -> None:
+    def _fill_block(self) -> None:
         """What a layer is made of, beside its encoding. Raises Misuse for what would play no part."""
-        for name in ("embed_factor", "residual_factor", "logit_factor", "logit_softcap", "activation_limit"):
-            if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
-                raise Misuse(f"{name} is {given}; expected a number above 0")
-        feeds, of_layer = self.activation != "none", self.norm == "layer"
+        attends = self.cross or any(not fills(name, "mix") for name, _ in self.pe)
+        rotates = any(turning(name) for name, _ in self.pe)
+        feeds = self.activation != "none"
         counts = {given.get("experts", self.experts) for _, given in self.pe} - {None}
-        idle = {
-            "F": None if feeds else self.F,
-            "ff_bias": None if feeds else self.ff_bias,
-            "experts": None if feeds and counts else self.experts,
-            "activation_limit": None if self.activation == "swiglu_clamped" else self.activation_limit,
-            "residual": None if feeds or self.residual == "sequential" else self.residual,
-            "norm_bias": None if of_layer else self.norm_bias,
-            "qk_norm_over": None if self.qk_norm or self.qk_norm_over == "head" else self.qk_norm_over,
-        }
-        alone = [n for n in OF_EXPERTS if not counts and getattr(self, n) != getattr(Config, n)]
-        for name in [*(name for name, given in idle.items() if given), *alone]:
+        if self.D is None and self.C % self.H:
             raise Misuse(
-                f"{name} is {getattr(self, name)}, but this model has nothing for it; leave it unset"
+                f"width {self.C} does not divide by {self.H} heads; change one, or set the head width"
             )
+        self._fill("D", self.C // self.H if self.D is None else self.D)
+        named, nothing, each = self.named, "this model has nothing for it", dict.fromkeys
+        heads = {"G": self.H // (2 - self.H % 2), "qk_norm": False}
+        rows = -(-8 * self.C // 3 // 32) * 32 if self.gated else 4 * self.C
+        # which settings play a part where this is so, and what they are where nothing is said
+        table: list[tuple[Any, str, dict[str, Any]]] = [
+            (attends, f"{named} has no attention layer", heads | each(("qkv_bias", "o_bias"), self.biases)),
+            (rotates, f"{named} turns nothing", {"R": self.D, "layout": "half", "unit_heads": False}),
+            (feeds, nothing, {"F": rows, "ff_bias": self.biases, "residual": "sequential"}),
+            (feeds and counts, nothing, {"experts": None}),
+            (counts, nothing, each(OF_EXPERTS) | {"experts_chosen": min({2, *counts})}),
+            (self.activation == "swiglu_clamped", nothing, {"activation_limit": 7.0}),
+            (self.norm == "layer", nothing, {"norm_bias": self.biases}),
+            (self.qk_norm, nothing, {"qk_norm_over": "head"}),
+        ]
+        for used, why, unsaid in table:
+            for name, value in unsaid.items():
+                given, default = getattr(self, name), getattr(Config, name)
+                if used and given is None:
+                    self._fill(name, value)
+                elif not used and given != default and (given or default):
+                    raise Misuse(f"{CALLED.get(name, f'{name} is')} {given}, but {why}; leave it unset")
+        for name, options in () if feeds else self.pe:
+            if said := options.keys() & FEEDING:
+                raise Misuse(f"{name}: {min(said)} is {options[min(said)]}, but there is no feed-forward")
         if counts and self.activation == "channel_mix":
             raise Misuse(f"experts is {max(counts)}, but activation is channel_mix, of which there is one")
         if not self.gated and "gate" in str(self.ff_bias):
             raise Misuse(f"ff_bias is {self.ff_bias}, but {self.activation} has no gate")
-        for name, given in () if feeds else self.pe:
-            if said := given.keys() & FEEDING:
-                raise Misuse(f"{name}: {min(said)} is {given[min(said)]}, but there is no feed-forward")
-        if counts:
-            self._fill("experts_chosen", self.experts_chosen or min(2, *counts))
-            if self.experts_chosen > min(counts):
-                raise Misuse(
-                    f"experts_chosen is {self.experts_chosen}; expected at most experts, {min(counts)}"
-                )
-        if self.activation == "swiglu_clamped" and self.activation_limit is None:
-            self._fill("activation_limit", 7.0)
         if self.residual == "shared" and self.norm_place == "after":
             raise Misuse(
                 "residual is shared, but norm_place is after: there is no norm to share; use parallel"
             )
         if self.cross and self.residual != "sequential":
             raise Misuse(f"cross is True, but residual is {self.residual}; use sequential")
-        here = {"qkv_bias": attends, "o_bias": attends, "ff_bias": feeds, "norm_bias": of_layer}
-        for name in (name for name in here if getattr(self, name) is None and here[name]):
-            self._fill(name, self.biases)
-        if self.F is None and feeds:
-            self._fill("F", -(-8 * self.C // 3 // 32) * 32 if self.gated else 4 * self.C)
+        if counts and self.experts_chosen > min(counts):
+            raise Misuse(f"experts_chosen is {self.experts_chosen}; expected at most experts, {min(counts)}")
+        if attends and self.H % self.G:
+            raise Misuse(
+                f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; "
+                f"expected a divisor of {self.H}"
+            )
+        for R in set[Any]([self.R, *(given.get("rotary_dim") for _, given in self.pe)]) - {None}:
+            check_rotary_width(R, self.D)
 
     @property
     def unusual(self) -> dict[str, Any]:
         """What is other than in most models, of the settings that no option of a command is for."""
-        named = {"norm_place", "norm_from_one", "residual", "head_bias", "qk_norm_over", "embed_factor"}
-        named |= {"embed_norm", "residual_factor", "logit_factor", "logit_softcap", "activation_limit"}
-        named |= {"experts", *OF_EXPERTS, "unit_heads"}
-        usual = {f.name: f.default for f in fields(self) if f.name in named}
+        usual = {name: getattr(Config, name) for name in UNUSUAL}
         usual |= dict.fromkeys(("o_bias", "ff_bias", "norm_bias"), self.biases)
-        return {
-            name: given for name, was in usual.items() if (given := getattr(self, name)) not in (was, None)
-        }
+        given = {name: getattr(self, name) for name in usual}
+        return {name: one for name, one in given.items() if one not in (usual[name], None)}
 
     @property
     def gated(self) -> bool:
@@ -259,58 +256,26 @@ class Config:
         """The names of the cycle."""
         return ",".join(name for name, _ in self.pe)
 
-    def _check_encodings(self) -> None:
-        rotates = any(turning(name) for name, _ in self.pe)
-        if not rotates and (self.R is not None or self.layout != "half"):
-            what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
-            raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
-        if self.unit_heads and not rotates:
-            raise Misuse(f"unit_heads is True, but {self.named} turns nothing; leave it unset")
-        if rotates:
-            self._fill("R", self.D if self.R is None else self.R)
-            for R in (self.R, *(given["rotary_dim"] for _, given in self.pe if "rotary_dim" in given)):
-                check_rotary_width(R, self.D)
-        for name in dict.fromkeys(name for name, _ in self.pe[1:]):
-            if fills(name, "embed"):
-                raise Misuse(
-                    f"{name} is added once, before the first layer; it can stand in the first member of "
-                    "a cycle, and in no other"
-                )
-        for (name, _), layer in self._members:
-            check_claims(name, layer.pe, self.causal, layer.window or layer.chunk)
-            check_options(layer.pe)
-
-    def _bind(self, layer: int) -> Layer:
-        rounds, at = divmod(layer, len(self.pe))
-        name, given = self.pe[at]
-        facts = {
-            letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")
-        }
-        earlier = lambda one: rounds * self._counts[-1][one] + self._counts[at][one]
+    def _layers(self) -> Iterator[Callable[[], Layer]]:
+        """What gives each layer in turn, with its facts and options filled in."""
+        facts = {name: getattr(self, name) for name in ("H", "G", "D", "R", "C", "L", "causal", "layers")}
         model = {name: getattr(self, name) for name in ("layout", "window", *FEEDING)}
-        return bound(name, given, facts | {"layer": layer}, earlier, model)
+        earlier: Counter[str] = Counter()
+        for layer in range(self.layers):
+            name, given = self.pe[layer % len(self.pe)]
+            yield partial(bound, name, given, facts | {"layer": layer}, dict(earlier), model)
+            earlier.update(encodings_of(name))
 
     @cached_property
-    def _counts(self) -> list[dict[str, int]]:
-        """For each member how often its encodings stand before it in the cycle; then, how often in all."""
-        counts, found = dict.fromkeys(self.encodings, 0), []
-        for name, _ in self.pe:
-            names = encodings_of(name)
-            found.append({one: counts[one] for one in names})
-            counts |= {one: counts[one] + 1 for one in names}
-        return [*found, counts]
-
-    @cached_property
-    def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Layer], ...]:
-        """Each distinct member of the cycle, as in pe and as bound for the first layer that takes it."""
-        first: dict[int, int] = {}
-        for layer, pair in enumerate(self.pe):
-            first.setdefault(id(pair), layer)
-        return tuple((self.pe[layer], self._bind(layer)) for layer in first.values())
+    def _members(self) -> list[tuple[str, Layer]]:
+        """Each distinct member of the cycle: its name, and as bound for a layer that takes it."""
+        each = zip(self.pe, self._layers(), strict=False)
+        distinct = {id(pair): (pair[0], layer) for pair, layer in each}
+        return [(name, layer()) for name, layer in distinct.values()]
 
     @cached_property
     def _bound(self) -> tuple[Layer, ...]:
-        return tuple(self._bind(layer) for layer in range(self.layers))
+        return tuple(layer() for layer in self._layers())
 
     def layer(self, layer: int) -> Layer:
         """One layer, with all its settings filled in."""
@@ -359,7 +324,7 @@ class Config:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the
         encoding that ends there.
         """
-        found = min((longest(layer.pe, self.L, dtype), name) for (name, _), layer in self._members)
+        found = min((longest(layer.pe, self.L, dtype), name) for name, layer in self._members)
         return found if found[0] < math.inf else (math.inf, "")
 
     def to_json(self) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def prepared(
         check_count(fact, facts[fact])
     given = (settled if hooks == SOFTMAX else resolve)(name, options)
     model = {"layout": facts["pairs"], "window": facts["window"]}
-    layer = bound(name, given, facts, lambda _: 0, model)
+    layer = bound(name, given, facts, {}, model)
     check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
     check_options(layer.pe)
     if layer.pe.features and facts.get("x") is None:

@@ -24,10 +24,10 @@ nothing turns there is no layout, where a mix stands in place of attention nothi
 encodings are named <encoding>.<name>.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from peref.combination import check_together, combined, flat, inside
 from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, rotates, spelled
@@ -37,22 +37,6 @@ from peref.ops.temperature import Temperature, factor_at
 from peref.rng import Blank
 
 Layout = Literal["half", "interleaved"]
-SETTINGS: dict[str, Any] = {
-    "window": int | None,
-    "chunk": int | None,
-    "global_tokens": int | None,
-    "rotary_dim": int,
-    "layout": Layout,
-    "scale": float,
-    "softcap": float | None,
-    "cosine": bool,
-    "sinks": bool,
-    "temperature": Temperature,
-    "temperature_slope": float,
-    "temperature_length": int,
-    "experts": int | None,
-    "F": int,
-}
 LEARNED = ("sinks", "temperature", "cosine")  # settings that have parameters of these names, [H] each
 SHARPER = {"temperature", "temperature_slope", "temperature_length"}
 FEEDING = ("experts", "F")  # those of the feed-forward
@@ -101,6 +85,11 @@ class Layer:
         """What hooks.attend_heads is told of it beside its encoding; `learned` has what it learns."""
         found = {"layout": self.layout, "softcap": self.softcap, "factor": factor}
         return found | {name: learned.get(name) for name in LEARNED if getattr(self, name)}
+
+
+# setting of a layer -> annotation; rotary_dim and scale are in pe
+SETTINGS: dict[str, Any] = {"rotary_dim": int, "scale": float, **get_type_hints(Layer)}
+del SETTINGS["pe"]
 
 
 def encodings_of(name: str) -> list[str]:
@@ -191,18 +180,18 @@ def bound(
     name: str,
     given: Mapping[str, Any],
     facts: dict[str, Any],
-    earlier: Callable[[str], int],
+    earlier: Mapping[str, int],
     model: Mapping[str, Any],
 ) -> Layer:
     """The layer of a member with these facts; `model` has the settings that are the model's where none is
-    given; earlier(encoding) counts the layers of an encoding before this one.
+    given; `earlier` counts the layers of each encoding before this one.
     """
     names, parts = encodings_of(name), {}
     facts |= {"R": given.get("rotary_dim", facts["R"]), "biased": len(names) > 1 and fills(name, "bias")}
     facts |= {"pairs": given.get("layout", model["layout"])}
     for one in names:
         own = dict(given) if len(names) == 1 else inside(one, given)
-        pe = bind(get(one), facts | {"earlier": earlier(one)}, own)
+        pe = bind(get(one), facts | {"earlier": earlier.get(one, 0)}, own)
         if "scale" in given or given.get("cosine"):
             pe = replace(pe, scale=partial(given_scale, scale=given.get("scale", 1.0)))
         if pe.embed:  # added once: the cycle has its parameters, not a layer

@@ -169,7 +169,7 @@ def test_sizes_are_at_least_one(name):
 @pytest.mark.parametrize("eps", [0.0, -1e-5, math.nan, math.inf])
 def test_eps_is_small_and_positive(eps):
     """Zero, negative, infinite and no number at all are refused."""
-    refused(f"the norms' eps is {eps}", "small positive", eps=eps)
+    refused(f"the norms' eps is {eps}", "above 0", eps=eps)
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,7 @@ def test_heads_that_do_not_divide():
 
 def test_key_value_heads_for_mixing_layers_only():
     """Set by hand they are refused with the name of the encoding."""
-    refused(
-        "key-value heads are 2", "retnet has no attention layer", "leave them unset", pe=ONE["retnet"], G=2
-    )
+    refused("key-value heads are 2", "retnet has no attention layer", "leave it unset", pe=ONE["retnet"], G=2)
 
 
 def test_rotary_width_where_nothing_turns():
