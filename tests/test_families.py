@@ -309,6 +309,11 @@ def test_where_an_expert_has_its_gate():
     same(theirs["model.layers.1.mlp.experts.down_proj"].swapaxes(1, 2), p["1.experts.down.weight"], 0)
 
 
+def test_gpt_neox_has_as_many_key_value_heads_as_heads():
+    """Its class does not read num_key_value_heads, which a config may have all the same."""
+    assert config_of(public("gpt_neox") | {"num_key_value_heads": 2}) == config_of(public("gpt_neox"))
+
+
 # what is said of the layers with experts -> which of five those are
 SOME_LAYERS = [
     ("qwen3_moe", {"decoder_sparse_step": 2}, [1, 3]),

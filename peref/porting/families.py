@@ -191,6 +191,7 @@ NEOX = PHI.but(
     keys={"use_parallel_residual": True, "attention_bias": True, "hidden_act": "gelu"}
     | every_word("rotary_pct rotary_emb_base", None),
     fields={
+        "G": "num_attention_heads",  # its class does not read num_key_value_heads
         "residual": lambda g: "parallel" if g["use_parallel_residual"] else "sequential",
         **ATTENTION_BIAS,
     },
