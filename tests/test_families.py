@@ -462,9 +462,21 @@ def test_older_names_and_buffers():
         ),
         ("mixtral", {"output_router_logits": True}, "output_router_logits is True; only False and None"),
         ("gpt_oss", {"swiglu_alpha": 1.5}, "swiglu_alpha is 1.5; only 1.702 can be expressed"),
-        ("llama4_text", {"layer_types": ["full_attention"] * 5}, "only chunks in the layers that turn can"),
+        (
+            "llama4_text",
+            {"layer_types": ["full_attention"] * 5},
+            r"only \[.* and None can be expressed: chunks are those of the layers that turn",
+        ),
         ("llama4_text", {"rope_scaling": YARN}, "use_qk_norm is True and rope_type 'yarn'; only rotations"),
-        ("mamba", {"intermediate_size": 48}, "intermediate_size is 48; only 72 can be expressed"),
+        (
+            "llama4_text",
+            {
+                "rope_scaling": {"type": "su", "short_factor": [1, 1], "long_factor": [1, 1], "factor": 4.0}
+                | {"original_max_position_embeddings": 16}
+            },
+            "use_qk_norm is True and rope_type 'longrope'; only rotations",
+        ),
+        ("mamba", {"intermediate_size": 48}, "intermediate_size is 48; only 72 and None can be expressed"),
         ("mamba", {"use_conv_bias": False}, "use_conv_bias is False; only True can be expressed"),
         ("mamba", {"use_bias": True}, "use_bias is True; only False can be expressed"),
         (
@@ -472,7 +484,11 @@ def test_older_names_and_buffers():
             {"ssm_cfg": {"layer": "Mamba2"}},
             "ssm_cfg is .*Mamba2.*; only None and {} can be expressed",
         ),
-        ("rwkv", {"attention_hidden_size": 48}, "attention_hidden_size is 48; only 24 can be expressed"),
+        (
+            "rwkv",
+            {"attention_hidden_size": 48},
+            "attention_hidden_size is 48; only 24 and None can be expressed",
+        ),
         ("rwkv", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon is 1e-06; only 1e-05 can be expressed"),
         (
             "granite",

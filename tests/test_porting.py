@@ -450,7 +450,8 @@ def test_windows():
         (LLAMA | {"is_causal": False}, "is_causal is False"),
         (LLAMA | {"head_dim": 5}, "of 5 channels is 5; expected an even number"),
         (LLAMA | {"num_key_value_heads": 4}, "6 query heads cannot share 4"),
-        (LLAMA | {"vocab_size": "31"}, "V is '31'"),
+        (LLAMA | {"vocab_size": "31"}, 'vocab_size is "31"; expected a number'),
+        (LLAMA | {"num_hidden_layers": [3]}, "num_hidden_layers is .3.; expected a number"),
         ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, "no hidden_size"),
         (LLAMA | {"intermediate_size": None}, "no intermediate_size"),
         (

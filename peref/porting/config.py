@@ -4,25 +4,16 @@ huggingface/, what a key means stands in families.
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from peref import huggingface
 from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
-from peref.huggingface.facts import PATTERN, TEXT
-from peref.huggingface.rotation import period
+from peref.huggingface.facts import PATTERN, ROTATION, TEXT
+from peref.huggingface.keys import Keys
+from peref.huggingface.rotation import frequencies, period
 from peref.pair import Pair
-from peref.porting.families import (
-    ATTENTION_OF_MPT,
-    FAMILIES,
-    NOT_HERE,
-    READ,
-    WHY,
-    Family,
-    Theirs,
-    of_attention,
-)
+from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
 from peref.porting.names import PAIRS
 from peref.porting.tensors import some
 
@@ -51,56 +42,27 @@ def config_of(public: Mapping[str, Any]) -> Config:
     naming key and value, for what cannot be expressed and for a key that is on and unknown: nothing that may
     matter is passed over; and for an encoder and a decoder, which pair_of reads.
     """
-    family, given, fields = fields_of(text_of(public))
+    family, given = understood(text_of(public))
     if family.names in PAIRS:
         raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
-    members, turning, window = members_of(family, given, fields["layers"])
-    return Config(pe=members, window=window, **turning, **fields)
+    return Config(**fields_of(family, given))
 
 
 def pair_of(public: Mapping[str, Any]) -> Pair:
     """The Pair of an encoder and a decoder whose config.json says `public`. Raises Misuse as config_of does,
     and for what is one model.
     """
-    family, given, fields = fields_of(public)
+    family, given = understood(public)
     if family.names not in PAIRS:
         raise Misuse(f"a {given['model_type']} is one model; read it with porting.config_of")
-    assert family.positions
-    few, many = given["num_layers"], given["num_decoder_layers"]
-    made = partial(Config, pe=(family.positions(given),), **fields)
-    return Pair(made(layers=few, causal=False), made(layers=few if many is None else many, cross=True))
+    fields, many = fields_of(family, given), given["num_decoder_layers"]
+    decoder = fields | ({} if many is None else {"layers": many})
+    return Pair(Config(causal=False, **fields), Config(cross=True, **decoder))
 
 
-def fields_of(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any], dict[str, Any]]:
-    """The family of a config.json, all that it says with what its class has besides, and the fields of
-    Config that this means, without the layers. Raises Misuse as config_of does.
-    """
-    family = family_of(public)
-    keys = family.keys
-    for key, value in public.items():
-        if value and key not in keys and key not in BESIDE.split() and not key.startswith("_"):
-            raise Misuse(
-                f"{key} is {value!r}, which cannot be expressed for {public['model_type']}; leave it out if "
-                "it changes nothing that is computed"
-            )
-    given = keys | dict(public)
-    if missing := [
-        key for key, value in given.items() if value is ... or (keys.get(key) is ... and value is None)
-    ]:
-        raise Misuse(
-            f"the config has no {some(missing)}; expected the whole config.json of a {public['model_type']}"
-        )
-    for key, allowed in {"is_causal": (True,), **family.only}.items():
-        only(key, given[key], *allowed)
-    if family.names == "gpt2" and public["model_type"] == "gpt2":
-        only("n_ctx", given["n_ctx"], None, given["n_positions"])
-    if "attn_config" in keys:
-        for key in ATTENTION_OF_MPT.keys() - {"alibi_bias_max", "softmax_scale"}:
-            only(f"attn_config.{key}", of_attention(given)[key], ATTENTION_OF_MPT[key])
-    key, meanings = family.activations
-    only(key, given[key], *meanings)
-    fields = family.settings | {"activation": meanings[given[key]]} | picked_fields(family.fields, given)
-    return family, given, fields
+def names_of(public: Mapping[str, Any]) -> str:
+    """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
+    return family_of(text_of(public)).names
 
 
 def text_of(public: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,67 +84,81 @@ def family_of(public: Mapping[str, Any]) -> Family:
     return FAMILIES[kind]
 
 
-def names_of(public: Mapping[str, Any]) -> str:
-    """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
-    return family_of(text_of(public)).names
-
-
-def only(key: str, value: Any, *allowed: Any) -> None:
-    if value not in allowed:
-        why = f": {WHY[key]}" if key in WHY else ""
-        raise Misuse(f"{key} is {value!r}; only {' and '.join(map(repr, allowed))} can be expressed{why}")
-
-
-def picked_fields(wanted: Mapping[str, Any], given: Theirs) -> dict[str, Any]:
-    """Ours, each under the name of theirs or as a function of them."""
-    return {name: of(given) if callable(of) else given[of] for name, of in wanted.items()}
-
-
-Members = tuple[tuple[str, dict[str, Any]], ...]
-
-
-def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, dict[str, Any], int | None]:
-    """The shortest cycle of encodings with the settings of their layers; of what turns, head width, rotary
-    width and layout, R, D and layout of the model; its window.
+def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
+    """The family of a config.json, and all that it says with what its class has besides. Raises Misuse as
+    config_of does.
     """
-    windows = windows_of(given, layers)
+    family = family_of(public)
+    keys, kind = family.keys, public["model_type"]
+    for key, value in public.items():
+        if value and key not in keys and key not in BESIDE.split() and not key.startswith("_"):
+            why = "leave it out if it changes nothing that is computed"
+            raise Misuse(f"{key} is {value!r}, which cannot be expressed for {kind}; {why}")
+    given = keys | dict(public)
+    if missing := [key for key, value in keys.items() if value is ... and given[key] in (..., None)]:
+        raise Misuse(f"the config has no {some(missing)}; expected the whole config.json of a {kind}")
+    said = Keys(given)
+    for key, value in keys.items():
+        if value is ...:
+            said.size(key)  # refuses what is none
+    new, old, attention = (
+        said.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling", "attn_config")
+    )
+    inner = {"rotation": new | old or ROTATION.get(kind, {}), "attn_config": attention}
+    given |= {f"{where}.{key}": x for where, own in inner.items() for key, x in own.items()}
+    named, meanings = family.activations
+    for key, values in {**family.only, named: tuple(meanings)}.items():
+        allowed = values(given) if callable(values) else values
+        if given[key] not in allowed:
+            why = f": {WHY[key]}" if key in WHY else ""
+            shown = " and ".join(map(repr, allowed))
+            raise Misuse(f"{key} is {given[key]!r}; only {shown} can be expressed{why}")
+    return family, given
+
+
+def picked(wanted: Mapping[str, Any], given: Theirs) -> dict[str, Any]:
+    """Ours, each under the name of theirs, as a function of them, or as it always is."""
+    value = lambda of: given[of] if isinstance(of, str) else of(given) if callable(of) else of
+    return {name: value(of) for name, of in wanted.items()}
+
+
+def fields_of(family: Family, given: Theirs) -> dict[str, Any]:
+    """The fields of Config: the shortest cycle of encodings with the settings of their layers; of what turns,
+    head width, rotary width and layout.
+    """
+    key, meanings = family.activations
+    fields = family.settings | {"activation": meanings[given[key]]} | picked(family.fields, given)
+    if fields.get("G", 0) is None:  # as many as heads
+        fields["G"] = fields["H"]
+    windows = windows_of(given, fields["layers"])
     alike = len(set(windows)) == 1
-    said = lambda wanted: {name: x for name, x in picked_fields(wanted, given).items() if x is not None}
-    dense = picked_fields(family.dense, given)
-    fed = [{} if family.sparse(given, layer) else dense for layer in range(layers)]
-    settings, turning = said(family.layers), dict[str, Any]()
     if family.positions:
-        name, options = family.positions(given)
-        order = [(name, options | settings)] * layers
+        name, options = family.positions
+        order: list[Any] = [(name, picked(options, given))] * len(windows)
     else:
-        order, turning = rotations_of(
-            given, layers, settings | said(family.turning), settings | said(family.still)
-        )
-        if turning["D"] != turning["R"] and not family.partial:
-            raise Misuse(
-                f"partial_rotary_factor leaves {turning['R']} of {turning['D']} channels; the class of a "
-                f"{given['model_type']} turns all"
-            )
-    found = [
-        (name, options | ({} if alike or window is None else {"window": window}) | more)
-        for (name, options), window, more in zip(order, windows, fed, strict=True)
-    ]
-    return tuple(found[: period(found)]), turning, windows[0] if alike else None
+        order, shape = rotations_of(family, given, len(windows))
+        fields |= shape
+    cycle = []
+    for n, (turning, window) in enumerate(zip(order, windows, strict=True)):
+        name, options = turning or ("none", {})
+        more = picked(family.layers | (family.turning if turning else family.still), given)
+        own = {
+            setting: x
+            for setting, x in (more | ({} if alike else {"window": window})).items()
+            if x is not None
+        }
+        cycle.append((name, options | own | ({} if family.sparse(given, n) else picked(family.dense, given))))
+    return fields | {"pe": tuple(cycle[: period(cycle)]), "window": windows[0] if alike else None}
 
 
-def rotations_of(
-    given: Theirs, layers: int, turning: dict[str, Any], still: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """How q and k of each layer turn, as huggingface reads it, with the settings of those that turn and of
-    those that do not. Raises Misuse where two keys disagree, or one
-    is not understood.
+def rotations_of(family: Family, given: Theirs, layers: int) -> tuple[list[Any], dict[str, Any]]:
+    """How q and k of each layer turn, as huggingface reads it, None where they do not, and the head width,
+    rotary width and layout. Raises Misuse where two keys disagree, or one is not understood.
     """
-    found = huggingface.read({key: value for key, value in given.items() if value is not ...})
-    for rotation in found.rotations:
-        for note in rotation.notes:
-            known = note.key.rpartition(".")[2] in READ
-            if note.kind in ("contradictory", "beyond", "unknown") and not known:
-                raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
+    found = huggingface.read({key: value for key, value in given.items() if "." not in key})
+    for note in (note for r in found.rotations for note in r.notes):
+        if note.kind in ("contradictory", "beyond", "unknown") and note.key.rpartition(".")[2] not in READ:
+            raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
     several = len(found.rotations) > 1
     if several and not any(r.which for r in found.rotations):
         raise Misuse(
@@ -192,13 +168,21 @@ def rotations_of(
     shapes = {(r.cfg.R, r.cfg.D, r.cfg.layout) for r in found.rotations}
     if len(shapes) > 1:
         raise Misuse(f"layers turn {sorted(shapes)} channels; one width for all of them can be expressed")
-    order: list[Any] = [("none", still)] * layers
+    ((R, D, layout),) = shapes
+    if R != D and not family.partial:
+        says = f"the class of a {given['model_type']} turns all"
+        raise Misuse(f"partial_rotary_factor leaves {R} of {D} channels; {says}")
+    order: list[Any] = [None] * layers
     for r in found.rotations:
+        # their norm stands behind the rotation, which is the same unless that has a gain
+        if given.get("use_qk_norm") and any(frequencies(r.cfg, n)[1] != 1 for n in r.lengths):
+            says = "only rotations without a gain can be expressed"
+            raise Misuse(f"use_qk_norm is True and rope_type {r.name!r}; {says}")
         for n in r.which or (() if several else range(layers)):
-            order[n] = (r.name, r.options | turning)
+            order[n] = (r.name, r.options)
     for n in found.still:
-        order[n] = ("none", still)
-    return order, dict(zip(("R", "D", "layout"), shapes.pop(), strict=True))
+        order[n] = None
+    return order, {"R": R, "D": D, "layout": layout}
 
 
 def windows_of(given: Theirs, layers: int) -> list[int | None]:
@@ -206,26 +190,18 @@ def windows_of(given: Theirs, layers: int) -> list[int | None]:
     Raises Misuse for types of layers that do not go with it.
     """
     width, types = given.get("sliding_window"), given.get("layer_types")
-    if "attention_chunk_size" in given:  # types of layers tell chunks apart
-        types = None
     if not given.get("use_sliding_window", True):
         width = None
-    every = given.get("sliding_window_pattern") or PATTERN.get(given["model_type"])
-    slides = [width is not None and layer >= given.get("max_window_layers", 0) for layer in range(layers)]
-    if every:
-        slides = [width is not None and bool((layer + 1) % every) for layer in range(layers)]
-    if types is not None:
+    every, late = given.get("sliding_window_pattern") or PATTERN.get(given["model_type"]), "max_window_layers"
+    inside = lambda n: (n + 1) % every if every else n >= given.get(late, 0)
+    slides = [width is not None and bool(inside(n)) for n in range(layers)]
+    if types is not None and "attention_chunk_size" not in given:  # or its types tell chunks apart
         says, said = f"layer_types is {types}", [kind == "sliding_attention" for kind in types]
-        if (
-            set(types) - {"sliding_attention", "full_attention"}
-            or len(types) != layers
-            or (any(said) and width is None)
-        ):
-            raise Misuse(
-                f"{says}, which does not go with {counted(layers, 'layer')} and sliding_window {width}"
-            )
-        by_type = every or "max_window_layers" in given or "no_rope_layers" in given
-        if said != slides and not by_type:
+        known = not set(types) - {"sliding_attention", "full_attention"}
+        if not known or len(types) != layers or (any(said) and width is None):
+            beside = f"{counted(layers, 'layer')} and sliding_window {width}"
+            raise Misuse(f"{says}, which does not go with {beside}")
+        if said != slides and not (every or late in given or "no_rope_layers" in given):
             raise Misuse(f"{says}, but all layers of a {given['model_type']} have sliding_window {width}")
         slides = said
     elif "no_rope_layers" in given and width is not None:

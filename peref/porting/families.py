@@ -7,53 +7,49 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from peref.errors import Misuse
-from peref.huggingface.facts import ROTATION, every_word
+from peref.huggingface.facts import every_word
 
 GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
-UNGATED = {
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_fast": "gelu",
-    "gelu": "gelu_exact",
-    "relu": "relu",
-    "relu2": "relu2",
-}
+UNGATED = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu": "gelu_exact"}
+UNGATED |= {"relu": "relu", "relu2": "relu2"}
 
 Theirs = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Family:
-    """What config.json and class say of a model.
+    """What config.json and class say of a model. What is ours is under its name as the key of theirs, as a
+    function of all of theirs, or as what it always is. Theirs are those of config.json, "rotation.KEY" of the
+    dict of its rotation, "attn_config.KEY" of that dict.
 
     names     the table of their tensors' names
-    keys      theirs -> what a missing one means in their class; ... where it must be there
-    fields    fields of Config, each under the key of theirs, or as a function of all of theirs
+    fields    fields of Config
     settings  fields of Config that the class decides
-    layers    settings of layers, likewise as fields
+    has       theirs -> what a missing one means in their class; one that is not here must be there
+    only      theirs -> the values that it may have, or a function of all of theirs that gives them; the first
+              is what a missing one means, None of a function
+    layers    settings of layers
     turning, still  of the layers that turn alone, and of the others
     sparse    whether this layer has experts, where others have some
     dense     settings of the layers that have none
-    activations  what the names of theirs mean here, and the key
-    only      keys that must have one of these values
+    activations  the key, and what the names of theirs mean here
     partial   whether a part of a head may turn
     positions the encoding and its options where q and k do not turn
     """
 
     names: str
-    keys: dict[str, Any]
     fields: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)
+    has: dict[str, Any] = field(default_factory=dict)
+    only: dict[str, Any] = field(default_factory=dict)
     layers: dict[str, Any] = field(default_factory=dict)
     turning: dict[str, Any] = field(default_factory=dict)
     still: dict[str, Any] = field(default_factory=dict)
     sparse: Callable[[Theirs, int], bool] = lambda given, layer: True
     dense: dict[str, Any] = field(default_factory=dict)
     activations: tuple[str, dict[str, str]] = ("hidden_act", GATED)
-    only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     partial: bool = False
-    positions: Callable[[Theirs], tuple[str, dict[str, Any]]] | None = None
+    positions: tuple[str, dict[str, Any]] | None = None
 
     def but(self, **more: Any) -> "Family":
         """Another that differs in this; dicts are added to those of this one."""
@@ -63,420 +59,324 @@ class Family:
         }
         return replace(self, **added)
 
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Theirs -> what a missing one means; ... where it must be there."""
+        options = self.positions[1] if self.positions else {}
+        parts = (self.fields, self.layers, self.turning, self.still, self.dense, options)
+        needed = [of for part in parts for of in part.values() if isinstance(of, str)]
+        first = {key: None if callable(values) else values[0] for key, values in self.only.items()}
+        return dict.fromkeys(needed, ...) | first | self.has
 
-def heads(key: str) -> Callable[[Theirs], Any]:
-    """Key-value heads under `key`, as many as heads where it is null."""
-    return lambda g: g["num_attention_heads"] if g[key] is None else g[key]
 
-
-LLAMA = Family(
+ANY = Family(
     "llama",
-    {
-        **every_word("vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size", ...),
-        **every_word("max_position_embeddings", ...),
-        **every_word("num_key_value_heads head_dim rope_theta rope_parameters rope_scaling", None),
-        **every_word("partial_rotary_factor layer_types", None),
-        **{"rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "is_causal": True},
-    },
-    {
-        **{"L": "max_position_embeddings", "V": "vocab_size", "C": "hidden_size", "F": "intermediate_size"},
-        **{"layers": "num_hidden_layers", "eps": "rms_norm_eps"},
-        **{"H": "num_attention_heads", "G": heads("num_key_value_heads"), "tied": "tie_word_embeddings"},
-    },
-    {"norm": "rms"},
+    fields={"V": "vocab_size", "C": "hidden_size", "layers": "num_hidden_layers"}
+    | {"H": "num_attention_heads", "F": "intermediate_size", "L": "max_position_embeddings"}
+    | {"tied": "tie_word_embeddings"},
+    only={"is_causal": (True,)},
 )
-ATTENTION_BIAS = {"qkv_bias": "attention_bias", "o_bias": "attention_bias"}
-BIASED = LLAMA.but(
-    keys={"attention_bias": False, "mlp_bias": False},
-    fields=ATTENTION_BIAS | {"ff_bias": "mlp_bias"},
+LLAMA = ANY.but(
+    fields={"G": "num_key_value_heads", "eps": "rms_norm_eps"},
+    settings={"norm": "rms"},
+    has={"num_key_value_heads": None, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+    | {"tie_word_embeddings": False}
+    | every_word("head_dim rope_theta rope_parameters rope_scaling partial_rotary_factor", None)
+    | {"layer_types": None},
 )
+OLDER = ANY.but(
+    fields={"eps": "layer_norm_epsilon"},
+    settings={"norm": "layer"},
+    has={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+)
+BIASES = {"qkv_bias": "attention_bias", "o_bias": "attention_bias"}
+BIASED = LLAMA.but(fields=BIASES | {"ff_bias": "mlp_bias"}, has={"attention_bias": False, "mlp_bias": False})
 QWEN = LLAMA.but(
-    keys={"num_key_value_heads": 32, "use_sliding_window": False, "sliding_window": 4096}
+    has={"num_key_value_heads": 32, "use_sliding_window": False, "sliding_window": 4096}
     | {"max_window_layers": 28}
 )
+QWEN3 = QWEN.but(fields=BIASES, settings={"qk_norm": True}, has={"attention_bias": False})
 OLMO = LLAMA.but(
-    keys={"attention_bias": False, "rms_norm_eps": 1e-5},
-    fields=ATTENTION_BIAS,
+    fields=BIASES,
     settings={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
+    has={"attention_bias": False, "rms_norm_eps": 1e-5},
 )
 GEMMA = LLAMA.but(
-    keys={"attention_bias": False, "hidden_activation": "gelu_pytorch_tanh"}
-    | {"hidden_act": None, "tie_word_embeddings": True, "sliding_window": 4096, "query_pre_attn_scalar": 256}
-    | {"num_key_value_heads": 4, "final_logit_softcapping": None, "attn_logit_softcapping": None}
-    | {"use_bidirectional_attention": False, "sliding_window_pattern": None},
-    fields=ATTENTION_BIAS
+    fields=BIASES
     | {"embed_factor": lambda g: g["hidden_size"] ** 0.5, "logit_softcap": "final_logit_softcapping"},
     settings={"norm_place": "both", "norm_from_one": True},
+    has={"attention_bias": False, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": None}
+    | {"tie_word_embeddings": True, "sliding_window": 4096, "sliding_window_pattern": None}
+    | {"query_pre_attn_scalar": 256, "num_key_value_heads": 4}
+    | {"final_logit_softcapping": None, "attn_logit_softcapping": None},
+    only={"use_bidirectional_attention": (False, None)},
     layers={"scale": lambda g: g["query_pre_attn_scalar"] ** -0.5, "softcap": "attn_logit_softcapping"},
     activations=("hidden_activation", GATED),
-    only={"use_bidirectional_attention": (False, None)},
-)
-GEMMA3 = GEMMA.but(
-    keys={"rope_local_base_freq": None},
-    settings={"qk_norm": True},
-    only={"attn_logit_softcapping": (None,)},
 )
 EXPERTS = LLAMA.but(
-    keys={"num_local_experts": ..., "num_experts_per_tok": ..., "output_router_logits": False},
     fields={"experts": "num_local_experts", "experts_chosen": "num_experts_per_tok"},
     only={"output_router_logits": (False, None)},  # adds to the loss
 )
-GPT_OSS = EXPERTS.but(
-    names="gpt_oss",
-    keys={"num_key_value_heads": 8, "sliding_window": 128, "sliding_window_pattern": 2}
-    | {"rms_norm_eps": 1e-5, "attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0}
-    | every_word("initial_context_length experts_per_token", None),
-    fields=ATTENTION_BIAS | {"activation_limit": "swiglu_limit"},
-    settings={"ff_bias": True, "router_bias": True},
-    layers={"sinks": lambda g: True},
-    activations=("hidden_act", {"silu": "swiglu_clamped"}),
-    only={"swiglu_alpha": (1.702,)},
-)
-LLAMA4 = EXPERTS.but(
-    names="llama4",
-    keys={"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "attention_bias": False}
-    | {"num_local_experts": 16, "num_experts_per_tok": 1, "intermediate_size_mlp": 16384, "moe_layers": None}
-    | {"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None}
-    | {"no_rope_layer_interval": 4, "attention_chunk_size": 8192, "attn_temperature_tuning": True}
-    | {"floor_scale": 8192, "attn_scale": 0.1},
-    fields=ATTENTION_BIAS | {"unit_heads": lambda g: unit_heads_of(g)},
-    settings={"router": "sigmoid", "router_normed": False, "router_scales": "input", "shared_expert": True},
-    turning={"chunk": lambda g: chunk_of(g)},
-    sparse=lambda g, layer: (
-        (layer + 1) % g["interleave_moe_layer_step"] == 0
-        if g["moe_layers"] is None
-        else layer in g["moe_layers"]
-    ),
-    dense={"experts": lambda g: None, "F": "intermediate_size_mlp"},
-    still={
-        "temperature": lambda g: "llama4" if g["attn_temperature_tuning"] else None,
-        "temperature_slope": lambda g: g["attn_scale"] if g["attn_temperature_tuning"] else None,
-        "temperature_length": lambda g: g["floor_scale"] if g["attn_temperature_tuning"] else None,
-    },
-)
 COHERE = LLAMA.but(
-    keys={"attention_bias": False, "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "use_qk_norm": False}
-    | {"tie_word_embeddings": True},
-    fields={"eps": "layer_norm_eps", "logit_factor": "logit_scale", **ATTENTION_BIAS},
+    fields={"eps": "layer_norm_eps", "logit_factor": "logit_scale", **BIASES},
     settings={"norm": "layer", "residual": "shared"},
+    has={"attention_bias": False, "layer_norm_eps": 1e-5, "logit_scale": 0.0625}
+    | {"tie_word_embeddings": True},
     only={"use_qk_norm": (False, None)},
 )
-GPT2 = Family(
-    "gpt2",
-    {
-        **every_word("vocab_size n_positions n_embd n_layer n_head", ...),
-        **{"n_inner": None, "n_ctx": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        **{"tie_word_embeddings": True, "scale_attn_weights": True, "is_causal": True},
-    },
-    {
-        **{"L": "n_positions", "V": "vocab_size", "C": "n_embd", "layers": "n_layer", "F": "n_inner"},
-        **{"H": "n_head", "G": "n_head", "eps": "layer_norm_epsilon", "tied": "tie_word_embeddings"},
-    },
-    {"norm": "layer", "biases": True},
-    activations=("activation_function", UNGATED),
+GPT2 = OLDER.but(
+    names="gpt2",
+    fields={"C": "n_embd", "layers": "n_layer", "H": "n_head", "G": "n_head", "F": "n_inner"}
+    | {"L": "n_positions"},
+    settings={"biases": True},
+    has={"n_inner": None, "n_ctx": None, "activation_function": "gelu_new"},
     only={"scale_attn_weights": (True,)},
-    positions=lambda g: ("learned", {}),
+    activations=("activation_function", UNGATED),
+    positions=("learned", {}),
 )
 PHI = LLAMA.but(
     names="phi",
-    partial=True,
-    keys={"layer_norm_eps": 1e-5, "qk_layernorm": False, "hidden_act": "gelu_new"},
     fields={"eps": "layer_norm_eps"},
     settings={"norm": "layer", "biases": True, "head_bias": True, "residual": "shared"},
-    activations=("hidden_act", UNGATED),
+    has={"layer_norm_eps": 1e-5, "hidden_act": "gelu_new"},
     only={"qk_layernorm": (False, None)},
+    activations=("hidden_act", UNGATED),
+    partial=True,
 )
-NEOX = PHI.but(
-    names="gpt_neox",
-    keys={"use_parallel_residual": True, "attention_bias": True, "hidden_act": "gelu"}
-    | every_word("rotary_pct rotary_emb_base", None),
-    fields={
-        "G": "num_attention_heads",  # its class does not read num_key_value_heads
-        "residual": lambda g: "parallel" if g["use_parallel_residual"] else "sequential",
-        **ATTENTION_BIAS,
-    },
-    settings={"head_bias": False},
-)
-FALCON = Family(
-    "falcon",
-    {
-        **every_word("vocab_size hidden_size num_hidden_layers num_attention_heads", ...),
-        **every_word(
-            "num_kv_heads ffn_hidden_size num_ln_in_parallel_attn rope_parameters rope_scaling", None
-        ),
-        **{"rope_theta": None, "max_position_embeddings": 2048, "layer_norm_epsilon": 1e-5},
-        **{"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
-        **{"bias": False, "activation": "gelu", "tie_word_embeddings": True, "is_causal": True},
-    },
-    {
-        **{"L": "max_position_embeddings", "V": "vocab_size", "C": "hidden_size", "F": "ffn_hidden_size"},
-        **{"layers": "num_hidden_layers", "H": "num_attention_heads", "eps": "layer_norm_epsilon"},
-        **{"tied": "tie_word_embeddings", "biases": "bias"},
-        "G": lambda g: (
-            1 if g["multi_query"] and not g["new_decoder_architecture"] else heads("num_kv_heads")(g)
-        ),
-        "residual": lambda g: (
-            "parallel"
-            if g["new_decoder_architecture"] and g["num_ln_in_parallel_attn"] in (None, 2)
-            else "shared"
-            if g["parallel_attn"]
-            else "sequential"
-        ),
-    },
-    {"norm": "layer", "norm_bias": True},
-    activations=("activation", UNGATED),
-    only={"alibi": (False,)},
-)
-BLOOM = GPT2.but(
-    names="bloom",
-    keys={"n_positions": None, "hidden_size": ..., "n_embd": None, "activation_function": "gelu_new"}
-    | {"apply_residual_connection_post_layernorm": False, "seq_length": 2048},
-    fields={"L": "seq_length", "C": "hidden_size"},
-    settings={"embed_norm": True},
-    only={"apply_residual_connection_post_layernorm": (False,)},
-    positions=lambda g: ("alibi", {}),
-)
-ATTENTION_OF_MPT: dict[str, Any] = {
-    "alibi": True,
-    "alibi_bias_max": 8,
-    "clip_qkv": None,
-    "softmax_scale": None,
-}
-ATTENTION_OF_MPT |= {"qk_ln": False, "prefix_lm": False, "attn_type": "multihead_attention"}
-MPT = Family(
-    "mpt",
-    {
-        **every_word("vocab_size d_model n_heads n_layers", ...),
-        **{"expansion_ratio": 4, "max_seq_len": 2048, "layer_norm_epsilon": 1e-5, "attn_config": None},
-        **{"no_bias": True, "logit_scale": None, "tie_word_embeddings": True, "is_causal": True},
-        **{"norm_type": "low_precision_layernorm", "embedding_fraction": 1.0, "activation": "gelu"},
-        **{"learned_pos_emb": True},  # the class has none
-    },
-    {
-        **{"L": "max_seq_len", "V": "vocab_size", "C": "d_model", "layers": "n_layers", "H": "n_heads"},
-        **{"G": "n_heads", "F": lambda g: 4 * g["d_model"], "eps": "layer_norm_epsilon"},
-        **{"tied": "tie_word_embeddings"},
-    },
-    {"norm": "layer", "biases": False},
-    layers={"scale": lambda g: of_attention(g)["softmax_scale"]},
-    activations=("activation", UNGATED),
-    only={"no_bias": (True,), "logit_scale": (None,), "norm_type": ("low_precision_layernorm",)}
-    | {"expansion_ratio": (4,)},
-    positions=lambda g: ("alibi", {"max_bias": float(of_attention(g)["alibi_bias_max"])}),
-)
-RECURRENT = Family(
-    "mamba",
-    {
-        **every_word("vocab_size hidden_size num_hidden_layers", ...),
-        **{"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "is_causal": True},
-    },
-    {
-        **{"V": "vocab_size", "C": "hidden_size", "layers": "num_hidden_layers", "H": lambda g: 1},
-        **{"eps": "layer_norm_epsilon", "tied": "tie_word_embeddings"},
-    },
-)
-MAMBA = RECURRENT.but(
-    keys={"state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": "auto", "hidden_act": "silu"}
-    | {"intermediate_size": None, "use_bias": False, "use_conv_bias": True}
-    # of training: how steps begin, in which precision and by which kernels it computes
-    | every_word("time_step_min time_step_max time_step_floor time_step_scale time_step_init_scheme", None)
-    | every_word("rescale_prenorm_residual residual_in_fp32 use_mambapy use_associative_scan", None)
-    # of the code that it was released with
-    | every_word("d_model d_inner n_layer fused_add_norm pad_vocab_size_multiple ssm_cfg", None)
-    | {"rms_norm": True},
-    fields={"L": lambda g: 2048},  # section E.2 of the paper
-    settings={"norm": "rms"},
-    activations=("hidden_act", {"silu": "none"}),
-    only={"use_bias": (False,), "use_conv_bias": (True,), "ssm_cfg": (None, {}), "rms_norm": (True,)},
-    positions=lambda g: mamba_of(g),
-)
-RWKV = RECURRENT.but(
-    names="rwkv",
-    keys={"context_length": 1024, "attention_hidden_size": None, "intermediate_size": None}
-    | {"tie_word_embeddings": False}
-    | {"rescale_every": 6},  # of inference in half precision: the model that was trained knows nothing of it
-    fields={"L": "context_length", "F": "intermediate_size"},
-    settings={"norm": "layer", "norm_bias": True, "embed_norm": True},
-    activations=("model_type", {"rwkv": "channel_mix"}),
-    only={"layer_norm_epsilon": (1e-5,)},  # that of its last norm, whatever is said
-    positions=lambda g: rwkv_of(g),
-)
+RECURRENT = OLDER.but(fields={"H": 1})
 
 
-def of_attention(given: Theirs) -> dict[str, Any]:
-    """The attn_config of an MPT, as MosaicML's own code reads it: the class in transformers leaves
-    alibi_bias_max out, which is 16 in mpt-7b-storywriter.
-    """
-    return ATTENTION_OF_MPT | {k: v for k, v in (given["attn_config"] or {}).items() if k in ATTENTION_OF_MPT}
+def experts_of_llama4(given: Theirs, layer: int) -> bool:
+    own = given["moe_layers"]
+    return layer in own if own is not None else (layer + 1) % given["interleave_moe_layer_step"] == 0
 
 
-def same_width(given: Theirs, key: str, wanted: int) -> None:
-    """Raises Misuse where a width is said that is another than its class would take."""
-    if given[key] not in (None, wanted):
-        raise Misuse(f"{key} is {given[key]}; only {wanted} can be expressed")
-
-
-def mamba_of(given: Theirs) -> tuple[str, dict[str, Any]]:
-    same_width(given, "intermediate_size", given["expand"] * given["hidden_size"])
-    rank = None if given["time_step_rank"] == "auto" else given["time_step_rank"]
-    own = {"state_size": given["state_size"], "expand": given["expand"], "kernel": given["conv_kernel"]}
-    return "mamba", own | {"rank": rank}
-
-
-def rwkv_of(given: Theirs) -> tuple[str, dict[str, Any]]:
-    same_width(given, "attention_hidden_size", given["hidden_size"])
-    return "rwkv4", {}
-
-
-def chunk_of(given: Theirs) -> int | None:
-    """Of layers that turn. Raises Misuse where layer_types says something else."""
-    every, types = given["no_rope_layer_interval"], given["layer_types"]
+def chunks_of_llama4(given: Theirs) -> tuple[Any, ...]:
+    """What layer_types may be: chunks are those of the layers that turn."""
+    every = given["no_rope_layer_interval"]
     turns = given["no_rope_layers"] or [(n + 1) % every for n in range(given["num_hidden_layers"])]
-    if types not in (None, ["chunked_attention" if on else "full_attention" for on in turns]):
-        raise Misuse(f"layer_types is {types}; only chunks in the layers that turn can be expressed")
-    return given["attention_chunk_size"]
+    return ["chunked_attention" if on else "full_attention" for on in turns], None
 
 
-GAINED = ("yarn", "longrope")  # values of rope_type whose rotations have a gain
+def residual_of_falcon(given: Theirs) -> str:
+    if given["new_decoder_architecture"] and given["num_ln_in_parallel_attn"] in (None, 2):
+        return "parallel"
+    return "shared" if given["parallel_attn"] else "sequential"
 
 
-def unit_heads_of(given: Theirs) -> bool:
-    """Their norm stands behind the rotation, which is the same unless that has a gain: then Misuse."""
-    kind = scaling(given, "rope_type") or scaling(given, "type")
-    if given["use_qk_norm"] and kind in GAINED:
-        raise Misuse(
-            f"use_qk_norm is True and rope_type {kind!r}; only rotations without a gain can be expressed"
-        )
-    return given["use_qk_norm"]
-
-
-T5 = Family(
-    "t5",
-    {
-        **every_word("vocab_size d_model d_kv d_ff num_layers num_heads", ...),
-        **every_word("num_decoder_layers scale_decoder_outputs dense_act_fn is_gated_act", None),
-        **{"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
-        **{"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "tie_word_embeddings": True},
-        **{"n_positions": 512, "is_encoder_decoder": True, "is_causal": True},
-    },
-    {
-        **{"L": "n_positions", "V": "vocab_size", "C": "d_model", "D": "d_kv", "F": "d_ff", "H": "num_heads"},
-        **{"G": "num_heads", "eps": "layer_norm_epsilon", "tied": "tie_word_embeddings"},
-        "logit_factor": lambda g: g["d_model"] ** -0.5 if scales_outputs(g) else 1.0,
-    },
-    {"norm": "rms", "biases": False},
-    activations=(
-        "feed_forward_proj",
-        {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"},
-    ),
-    only={"is_encoder_decoder": (True,)},
-    positions=lambda g: (
-        "t5",
-        {
-            "buckets": g["relative_attention_num_buckets"],
-            "max_distance": g["relative_attention_max_distance"],
-        },
-    ),
-)
-
-
-def scales_outputs(given: Theirs) -> bool:
-    """Whether what meets the head is multiplied with d_model**-0.5: in T5 and not in T5 1.1, whose published
-    configs say that head and embedding are not tied; newer ones say it by itself.
+def scale_of_t5(given: Theirs) -> float:
+    """What meets the head is multiplied with d_model**-0.5 in T5 and not in T5 1.1, whose published configs
+    say that head and embedding are not tied; newer ones say it by itself.
     """
-    said = given["scale_decoder_outputs"]
-    return given["tie_word_embeddings"] is not False if said is None else said
+    said, tied = given["scale_decoder_outputs"], given["tie_word_embeddings"] is not False
+    return given["d_model"] ** -0.5 if (tied if said is None else said) else 1.0
 
+
+tempered = lambda key: lambda g: g[key] if g["attn_temperature_tuning"] else None
 
 FAMILIES: dict[str, Family] = {
     # FastChat's, how long a text it serves: nothing is computed from it
-    "llama": BIASED.but(keys={"max_sequence_length": None}),
-    "mistral": LLAMA.but(keys={"num_key_value_heads": 8, "sliding_window": 4096}),
+    "llama": BIASED.but(has={"max_sequence_length": None}),
+    "mistral": LLAMA.but(has={"num_key_value_heads": 8, "sliding_window": 4096}),
     "ministral3": LLAMA.but(
-        keys={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5},
+        has={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
+        | every_word("rotation.llama_4_scaling_beta rotation.original_max_position_embeddings", None),
         layers={
-            "temperature": lambda g: "ministral3" if scaling(g, "llama_4_scaling_beta") else None,
-            "temperature_slope": lambda g: scaling(g, "llama_4_scaling_beta"),
+            "temperature": lambda g: "ministral3" if g["rotation.llama_4_scaling_beta"] else None,
+            "temperature_slope": "rotation.llama_4_scaling_beta",
             "temperature_length": lambda g: (
-                scaling(g, "original_max_position_embeddings") if scaling(g, "llama_4_scaling_beta") else None
+                g["rotation.original_max_position_embeddings"] if g["rotation.llama_4_scaling_beta"] else None
             ),
         },
     ),
     "qwen2": QWEN.but(settings={"qkv_bias": True}),
-    "qwen3": QWEN.but(keys={"attention_bias": False}, settings={"qk_norm": True}, fields=ATTENTION_BIAS),
+    "qwen3": QWEN3,
     "mixtral": EXPERTS.but(
-        keys={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
+        has={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
         | {"num_local_experts": 8, "num_experts_per_tok": 2},
     ),
-    "qwen3_moe": QWEN.but(
-        keys={"num_key_value_heads": 4, "attention_bias": False, "decoder_sparse_step": 1}
-        | {"moe_intermediate_size": 768, "num_experts_per_tok": 8, "num_experts": None}
-        | {"norm_topk_prob": False, "mlp_only_layers": None, "output_router_logits": False}
-        | {"num_local_experts": None},  # as transformers writes num_experts
-        fields=ATTENTION_BIAS
-        | {
-            "F": "moe_intermediate_size",
-            "experts": lambda g: g["num_experts"] or g["num_local_experts"] or 128,
-            "experts_chosen": "num_experts_per_tok",
-        }
+    "qwen3_moe": QWEN3.but(
+        fields={"F": "moe_intermediate_size", "experts_chosen": "num_experts_per_tok"}
+        | {"experts": lambda g: g["num_experts"] or g["num_local_experts"] or 128}
         | {"router_normed": "norm_topk_prob"},
-        settings={"qk_norm": True},
+        has={"num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8}
+        | {"num_experts": None, "norm_topk_prob": False, "mlp_only_layers": None, "decoder_sparse_step": 1}
+        | {"num_local_experts": None},  # as transformers writes num_experts
+        only={"use_sliding_window": (False,), "output_router_logits": (False, None)},
         sparse=lambda g, layer: (
             layer not in (g["mlp_only_layers"] or []) and (layer + 1) % g["decoder_sparse_step"] == 0
         ),
-        dense={"experts": lambda g: None, "F": "intermediate_size"},
-        only={"use_sliding_window": (False,), "output_router_logits": (False, None)},
+        dense={"experts": None, "F": "intermediate_size"},
     ),
-    "gpt_oss": GPT_OSS,
-    "llama4_text": LLAMA4,
+    "gpt_oss": EXPERTS.but(
+        names="gpt_oss",
+        fields=BIASES | {"activation_limit": "swiglu_limit"},
+        settings={"ff_bias": True, "router_bias": True},
+        has={"num_key_value_heads": 8, "sliding_window": 128, "sliding_window_pattern": 2}
+        | {"rms_norm_eps": 1e-5, "attention_bias": True, "swiglu_limit": 7.0}
+        | every_word("initial_context_length experts_per_token", None),
+        only={"swiglu_alpha": (1.702,)},
+        layers={"sinks": True},
+        activations=("hidden_act", {"silu": "swiglu_clamped"}),
+    ),
+    "llama4_text": EXPERTS.but(
+        names="llama4",
+        fields=BIASES | {"unit_heads": "use_qk_norm"},
+        settings={"router": "sigmoid", "router_normed": False, "router_scales": "input"}
+        | {"shared_expert": True},
+        has={"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "attention_bias": False}
+        | {"num_local_experts": 16, "num_experts_per_tok": 1, "intermediate_size_mlp": 16384}
+        | {"moe_layers": None, "interleave_moe_layer_step": 1, "no_rope_layers": None}
+        | {"no_rope_layer_interval": 4, "attention_chunk_size": 8192, "attn_temperature_tuning": True}
+        | {"floor_scale": 8192, "attn_scale": 0.1, "use_qk_norm": True},
+        only={"layer_types": chunks_of_llama4},
+        turning={"chunk": "attention_chunk_size"},
+        still={
+            "temperature": lambda g: "llama4" if g["attn_temperature_tuning"] else None,
+            "temperature_slope": tempered("attn_scale"),
+            "temperature_length": tempered("floor_scale"),
+        },
+        sparse=experts_of_llama4,
+        dense={"experts": None, "F": "intermediate_size_mlp"},
+    ),
     "olmo2": OLMO,
-    "olmo3": OLMO.but(keys={"sliding_window": 4096}),
+    "olmo3": OLMO.but(has={"sliding_window": 4096}),
     "smollm3": BIASED.but(
-        keys={"num_key_value_heads": 4, "tie_word_embeddings": True, "use_sliding_window": False}
+        has={"num_key_value_heads": 4, "tie_word_embeddings": True, "use_sliding_window": False}
         | {"sliding_window": None, "no_rope_layers": None, "no_rope_layer_interval": 4}
     ),
-    "gemma2": GEMMA.but(keys={"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0}),
-    "gemma3_text": GEMMA3,
+    "gemma2": GEMMA.but(has={"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0}),
+    "gemma3_text": GEMMA.but(
+        settings={"qk_norm": True},
+        has={"rope_local_base_freq": None},
+        only={"attn_logit_softcapping": (None,)},
+    ),
     "granite": BIASED.but(
-        keys=every_word("embedding_multiplier logits_scaling residual_multiplier attention_multiplier", 1.0),
-        fields={
-            "embed_factor": "embedding_multiplier",
-            "residual_factor": "residual_multiplier",
-            "logit_factor": lambda g: 1 / g["logits_scaling"],
-        },
+        fields={"embed_factor": "embedding_multiplier", "residual_factor": "residual_multiplier"}
+        | {"logit_factor": lambda g: 1 / g["logits_scaling"]},
+        has=every_word("embedding_multiplier logits_scaling residual_multiplier attention_multiplier", 1.0),
         layers={"scale": "attention_multiplier"},
     ),
     "cohere": COHERE,
-    "cohere2": COHERE.but(keys={"sliding_window": 4096, "sliding_window_pattern": None}),
+    "cohere2": COHERE.but(has={"sliding_window": 4096, "sliding_window_pattern": None}),
     "glm": LLAMA.but(
         names="glm",
-        partial=True,
-        keys={"num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7, "attention_bias": True},
         fields={"qkv_bias": "attention_bias"},
+        has={"num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7, "attention_bias": True},
+        partial=True,
     ),
     "phi3": LLAMA.but(
         names="phi3",
+        has={"sliding_window": None, "original_max_position_embeddings": None, "rms_norm_eps": 1e-5},
         partial=True,
-        keys={"sliding_window": None, "original_max_position_embeddings": None, "rms_norm_eps": 1e-5},
     ),
     "phi": PHI,
-    "gpt_neox": NEOX,
+    "gpt_neox": PHI.but(
+        names="gpt_neox",
+        fields=BIASES
+        | {"G": "num_attention_heads"}  # its class does not read num_key_value_heads
+        | {"residual": lambda g: "parallel" if g["use_parallel_residual"] else "sequential"},
+        settings={"head_bias": False},
+        has={"use_parallel_residual": True, "attention_bias": True, "hidden_act": "gelu"}
+        | every_word("rotary_pct rotary_emb_base", None),
+    ),
     "gptj": GPT2.but(
         names="gptj",
-        partial=True,
-        keys={"rotary_dim": None, "tie_word_embeddings": False, "rope_parameters": None, "rotary": True},
-        only={"rotary": (True,)},
         settings={"biases": False, "ff_bias": True, "norm_bias": True, "head_bias": True}
         | {"residual": "shared"},
+        has={"rotary_dim": None, "tie_word_embeddings": False, "rope_parameters": None},
+        only={"rotary": (True,)},
+        partial=True,
         positions=None,
     ),
-    "gpt2": GPT2,
-    "falcon": FALCON,
-    "bloom": BLOOM,
-    "mpt": MPT,
-    "t5": T5,
-    "mamba": MAMBA,
-    "rwkv": RWKV,
+    "gpt2": GPT2.but(only={"n_ctx": lambda g: (g["n_positions"], None)}),
+    "falcon": OLDER.but(
+        names="falcon",
+        fields={"F": "ffn_hidden_size", "biases": "bias", "residual": residual_of_falcon}
+        | {"G": lambda g: 1 if g["multi_query"] and not g["new_decoder_architecture"] else g["num_kv_heads"]},
+        settings={"norm_bias": True},
+        has=every_word("num_kv_heads ffn_hidden_size num_ln_in_parallel_attn", None)
+        | every_word("rope_theta rope_parameters rope_scaling", None)
+        | {"max_position_embeddings": 2048, "new_decoder_architecture": False, "multi_query": True}
+        | {"parallel_attn": True, "bias": False, "activation": "gelu"},
+        only={"alibi": (False,)},
+        activations=("activation", UNGATED),
+    ),
+    "bloom": GPT2.but(
+        names="bloom",
+        fields={"L": "seq_length", "C": "hidden_size"},
+        settings={"embed_norm": True},
+        has={"n_positions": None, "n_embd": None, "seq_length": 2048},
+        only={"apply_residual_connection_post_layernorm": (False,)},
+        positions=("alibi", {}),
+    ),
+    "mpt": OLDER.but(
+        names="mpt",
+        fields={"C": "d_model", "layers": "n_layers", "H": "n_heads", "G": "n_heads", "L": "max_seq_len"}
+        | {"F": lambda g: 4 * g["d_model"]},
+        settings={"biases": False},
+        has={"max_seq_len": 2048, "attn_config": None, "activation": "gelu", "embedding_fraction": 1.0}
+        # MosaicML's own code reads alibi_bias_max, 16 in mpt-7b-storywriter, and the class in transformers
+        # does not; the class has no learned_pos_emb
+        | {"attn_config.alibi_bias_max": 8, "attn_config.softmax_scale": None, "learned_pos_emb": True},
+        only={"no_bias": (True,), "logit_scale": (None,), "norm_type": ("low_precision_layernorm",)}
+        | {"expansion_ratio": (4,), "attn_config.alibi": (True,), "attn_config.clip_qkv": (None,)}
+        | {"attn_config.attn_type": ("multihead_attention",)}
+        | every_word("attn_config.qk_ln attn_config.prefix_lm", (False,)),
+        layers={"scale": "attn_config.softmax_scale"},
+        activations=("activation", UNGATED),
+        positions=("alibi", {"max_bias": lambda g: float(g["attn_config.alibi_bias_max"])}),
+    ),
+    "t5": OLDER.but(
+        names="t5",
+        fields={"C": "d_model", "D": "d_kv", "F": "d_ff", "H": "num_heads", "G": "num_heads"}
+        | {"layers": "num_layers", "L": "n_positions", "logit_factor": scale_of_t5},
+        settings={"norm": "rms", "biases": False},
+        has=every_word("num_decoder_layers scale_decoder_outputs dense_act_fn is_gated_act", None)
+        | {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
+        | {"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "n_positions": 512},
+        only={"is_encoder_decoder": (True,)},
+        activations=(
+            "feed_forward_proj",
+            {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"},
+        ),
+        positions=(
+            "t5",
+            {"buckets": "relative_attention_num_buckets", "max_distance": "relative_attention_max_distance"},
+        ),
+    ),
+    "mamba": RECURRENT.but(
+        names="mamba",
+        fields={"L": 2048, "F": None},  # section E.2 of the paper
+        settings={"norm": "rms"},
+        has={"state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": "auto", "hidden_act": "silu"}
+        # of training: how steps begin, in which precision and by which kernels it computes
+        | every_word("time_step_min time_step_max time_step_floor time_step_scale", None)
+        | every_word("time_step_init_scheme rescale_prenorm_residual residual_in_fp32 use_mambapy", None)
+        # and of the code that it was released with
+        | every_word("use_associative_scan d_model d_inner n_layer fused_add_norm", None)
+        | {"pad_vocab_size_multiple": None},
+        only={"use_bias": (False,), "use_conv_bias": (True,), "ssm_cfg": (None, {}), "rms_norm": (True,)}
+        | {"intermediate_size": lambda g: (g["expand"] * g["hidden_size"], None)},
+        activations=("hidden_act", {"silu": "none"}),
+        positions=(
+            "mamba",
+            {"state_size": "state_size", "expand": "expand", "kernel": "conv_kernel"}
+            | {"rank": lambda g: None if g["time_step_rank"] == "auto" else g["time_step_rank"]},
+        ),
+    ),
+    "rwkv": RECURRENT.but(
+        names="rwkv",
+        fields={"L": "context_length"},
+        settings={"norm_bias": True, "embed_norm": True},
+        has={"context_length": 1024, "intermediate_size": None, "tie_word_embeddings": False}
+        # of inference in half precision: the model that was trained knows nothing of it
+        | {"rescale_every": 6},
+        only={"layer_norm_epsilon": (1e-5,)}  # that of its last norm, whatever is said
+        | {"attention_hidden_size": lambda g: (g["hidden_size"], None)},
+        activations=("model_type", {"rwkv": "channel_mix"}),
+        positions=("rwkv4", {}),
+    ),
 }
 # what the rotations leave to a family
 READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta", "attn_temperature_tuning")
@@ -503,10 +403,5 @@ NOT_HERE = {
 WHY = {
     "alibi": "theirs is added before the softmax scale, with slopes in bfloat16",
     "attn_logit_softcapping": "the class of Gemma 3 keeps it and computes nothing with it",
+    "layer_types": "chunks are those of the layers that turn",
 }
-
-
-def scaling(given: Theirs, key: str) -> Any:
-    """A key of the rotation's dict, wherever that is."""
-    said = {**(given["rope_parameters"] or {}), **(given["rope_scaling"] or {})}
-    return (said or ROTATION.get(given["model_type"], {})).get(key)
