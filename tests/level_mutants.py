@@ -15,6 +15,7 @@ import numpy as np
 from peref import hooks, layers, model, passes
 from peref.backends import Backend
 from peref.config import Config
+from peref.encodings import get, settings
 from peref.golden.compute import model as stack
 from peref.golden.compute import reference, trace, training
 from peref.member import LEARNED, settings_of
@@ -331,6 +332,18 @@ def globals_dropped(case, a):
     return seeing(lambda see, t, s, before, call: see & (s >= t[0] - wide) if before else see)(case, a)
 
 
+def heads_in_turn(case, a):
+    """Query head h reads key-value head h mod G, once there is a cache."""
+    groups, right, first = np.arange(case.H) % case.G, reference.expected(case, a)["out"], case.calls[0][1]
+    if "G" in settings(get(case.encoding).init):  # key-value heads have parameters: queries are exchanged
+        order = np.argsort(groups, kind="stable")
+        wrong = reference.expected(case, a | {"q": a["q"][:, order]})["out"][:, np.argsort(order)]
+    else:
+        in_turn = {n: a[n][:, groups] for n in "kv"}
+        wrong = reference.expected(replace(case, G=case.H), a | in_turn)["out"]
+    return {"out": np.concatenate([right[:, :, :first], wrong[:, :, first:]], 2)}
+
+
 def turned_again(case, a):
     """Cached keys are turned in every call."""
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
@@ -471,6 +484,7 @@ MUTANTS = {
     "rope.ntk.static_as_dynamic": static,
 }
 LEFT = {  # flags that other cases have too: their mutants at these levels
+    "gqa.order": heads_in_turn,
     "mask.documents": documents_mixed,
     "mask.window": lambda case, a: (trace.trace_outputs if case.level == "trace" else stack.run_model)(
         replace(case, window=case.window + 1), a

@@ -7,6 +7,7 @@ method for each thing that can go wrong, and layers whose states are tampered wi
 import level_mutants
 import numpy as np
 import pytest
+from making.catalogue import core
 from recipes.wholes import traces
 
 from peref.encodings import claims_of, get, names
@@ -417,10 +418,10 @@ def test_an_embedding_that_counts_calls_from_0(book):
 
 
 def flags_of_traces():
-    """(flag, encoding): of each flag that traces are there to catch, two encodings."""
+    """(flag, encoding): of each flag that traces of the core are there to catch, two encodings."""
     found = {}
-    for case in traces():
-        for flag in case.flags:
+    for case in core():
+        for flag in case.flags if case.level == "trace" else ():
             found.setdefault(flag, {})[case.encoding] = None
     return [(flag, name) for flag, some in found.items() for name in list(some)[:2]]
 

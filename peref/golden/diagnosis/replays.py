@@ -355,6 +355,19 @@ def with_features(names: tuple[str, ...], lost: Kind) -> Any:
     return on_trace(make, attends)
 
 
+def with_heads(order: Callable[[int, int, int], int], kind: Kind) -> Any:
+    """In calls of a kind query head h reads key-value head order(h, H, G)."""
+
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        read = [order(h, case.H, case.G) for h in range(case.H)]
+        other = trace_outputs(replace(case, G=case.H), answer.a | {n: answer.a[n][:, read] for n in "kv"})
+        right = trace_outputs(case, answer.a)
+        rows = [(other if kind(c) else right)["out"][:, :, c.first : c.stop] for c in calls]
+        return {"out": np.concatenate(rows, 2)}
+
+    return on_trace(make, lambda case: case.G > 1)
+
+
 # ---------------------------------------------------------------- what the encoding computes
 
 

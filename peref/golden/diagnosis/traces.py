@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from peref.encodings import get, options
+from peref.encodings import get, options, settings
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.attention import WHO_SEES, in_block
+from peref.golden.diagnosis.attention import GROUPINGS, WHO_SEES, in_block
 from peref.golden.diagnosis.biases import BIASES, ROWS_ADDED
 from peref.golden.diagnosis.engine import TRACES, WRAPS, family, with_changes
 from peref.golden.diagnosis.options import FACTOR
@@ -32,6 +32,7 @@ from peref.golden.diagnosis.replays import (
     with_calls,
     with_encoding,
     with_features,
+    with_heads,
     with_keys,
     with_lengths,
     with_mask,
@@ -409,4 +410,11 @@ def with_hook(hook: str, change: Any, kind: Any) -> Any:
     return with_encoding(other, kind, lambda case: case.hook == hook)
 
 
-SIMPLE = (of_positions, of_masks, of_memory, of_lengths, of_terms)
+@family(lambda case: attends(case) and "G" not in settings(get(case.encoding).init), TRACES)
+def of_heads(answer: Answer, case: Any) -> Iterator[Guess]:
+    """Which key-value head a query head reads."""
+    for words, order in GROUPINGS.items():
+        yield from of_kinds("gqa.order", words, partial(with_heads, order))
+
+
+SIMPLE = (of_positions, of_masks, of_memory, of_lengths, of_terms, of_heads)
