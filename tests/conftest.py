@@ -14,8 +14,8 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes():
-    """Processes side by side are as many as cores: NumPy's BLAS takes one in each, and the kernels' threads, as
-    many as ever, sleep when they wait. Spinning they would burn the core that another process needs.
+    """Processes side by side are as many as cores: NumPy's BLAS takes one in each, and the kernels' threads
+    sleep when they wait. Spinning they would burn the core that another process needs.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
