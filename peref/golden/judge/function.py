@@ -138,13 +138,6 @@ def called(function: Callable, case: dict[str, Any], inputs: dict[str, Any]) -> 
         raise WrongAnswer(str(error)) from error
 
 
-def arrays_of(found: dict[str, Tensor] | None) -> dict[str, Any] | None:
-    """As arrays; bfloat16, which has no type in NumPy, as it is."""
-    if found is None:
-        return None
-    return {name: t if t.dtype == "BF16" else t.bits for name, t in found.items()}
-
-
 def array_in(t: Tensor) -> np.ndarray:
     """An input as an array, bfloat16 as one of ml_dtypes."""
     return t.bits.view(numpy_dtype("bf16")) if t.dtype == "BF16" else t.bits.copy()

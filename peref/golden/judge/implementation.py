@@ -5,6 +5,7 @@ Not here: how they are asked (function, isolated, runner), the verdicts (report,
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -152,10 +153,9 @@ def check_program(
     """The report on a program, which has a folder of its own while it runs. Refusals are sent where it
     says that it refuses.
     """
-    with (
-        lent_folder() as folder,
-        Runner(program, folder, dtype, seconds) as runner,
-    ):
+    with lent_folder() as lent, closing(Runner(program, lent, dtype, seconds)) as runner:
+        runner.start()
         vjp = vjp and runner.supports.get("vjp", True)
         report = check_function(runner, book, pick, dtype, limit, vjp)
+        runner.bye()
     return replace(report, skipped=runner.skipped, crashes=runner.crashes)

@@ -16,7 +16,7 @@ import faulthandler
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from peref.errors import Misuse, PerefError
 from peref.golden.judge.function import (
     WrongAnswer,
     array_in,
-    arrays_of,
     called,
     found_function,
     parted,
@@ -53,7 +52,7 @@ def function_of(
     known: Collection[str] | None = None,
     seconds: float = SECONDS,
     in_process: bool = False,
-) -> Iterator[Callable[[Any, Any], Any]]:
+) -> Iterator[Callable[[Any, Any], dict[str, Tensor] | None]]:
     """What `module:function` names as function(case, inputs) -> outputs or None; `known` are the names of one
     thing, where it is a function of that. Raises Misuse where there is no such function.
     """
@@ -62,61 +61,59 @@ def function_of(
         with contextlib.redirect_stdout(sys.stderr):
             function = found_function(spec, known)
 
-        def here(case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Any] | None:
+        def here(case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Tensor] | None:
             with contextlib.redirect_stdout(sys.stderr):
-                return arrays_of(called(function, case, inputs))
+                return called(function, case, inputs)
 
         yield here
     else:
-        with lent_folder() as folder:
-            apart = Isolated(spec, known, folder, seconds)
+        with lent_folder() as lent, contextlib.closing(Isolated(spec, known, lent, seconds)) as apart:
             try:
-                yield apart
-            finally:
-                apart.end()
+                apart.start()
+            except RunnerBroken as error:
+                what = f"importing {spec.partition(':')[0]} failed: {error}{apart.close()}"
+                raise Misuse(f"--impl {spec}: {what}") from error
+            yield apart
 
 
 class Isolated(Respondent):
     """The function as seen from here."""
 
-    def __init__(self, spec: str, known: Collection[str] | None, folder: Path, seconds: float):
+    def __init__(self, spec: str, known: Collection[str] | None, lent: tuple[Path, int], seconds: float):
         self.spec = spec
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
         hello = {"impl": spec, "names": None if known is None else list(known)}
-        super().__init__([sys.executable, "-c", code], folder, seconds, hello, True)
-        try:
-            self.start()
-        except RunnerBroken as error:
-            raise Misuse(f"--impl {spec}: importing {spec.partition(':')[0]} failed: {error}") from error
+        super().__init__([sys.executable, "-c", code], lent, seconds, hello, True)
 
-    def greeted(self, answer: Mapping[str, Any]) -> None:
+    def start(self) -> dict[str, Any]:
+        answer = super().start()
         if answer.get("status") != "ok":
             raise Misuse(str(answer.get("message")))
+        return answer
 
-    def __call__(self, case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Any] | None:
+    def __call__(self, case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Tensor] | None:
         if self.ended == MOST_PROCESSES:
             return None
+        given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
+        found = None
         try:
-            given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
-            return self.exchange(case, inputs, {"case": case}, given)
+            with self.exchange(case, inputs, {"case": case}, given) as (answer, outputs):
+                message = str(answer.get("message"))
+                match answer.get("status"):
+                    case "ok":
+                        found = outputs()
+                    case "raised":  # under its own name, for that is how an exception is told
+                        base = ValueError if answer.get("refuses") is True else Exception
+                        raise type(str(answer.get("kind")), (base,), {})(message)
+                    case "skip":
+                        pass
+                    case _:
+                        raise WrongAnswer(message)
         except RunnerBroken as error:
             over = f"; ended {MOST_PROCESSES} times, so no further case was asked"
             rest = over * (self.ended == MOST_PROCESSES)
             raise Ended(f"the process of {self.spec}: {error}{rest}") from error
-
-    def answered(
-        self, answer: Mapping[str, Any], outputs: Callable[[], dict[str, Tensor]]
-    ) -> dict[str, Any] | None:
-        message = str(answer.get("message"))
-        match answer.get("status"):
-            case "ok":
-                return arrays_of(outputs())
-            case "skip":
-                return None
-            case "raised":  # under its own name, for that is how an exception is told
-                base = ValueError if answer.get("refuses") is True else Exception
-                raise type(str(answer.get("kind")), (base,), {})(message)
-        raise WrongAnswer(message)
+        return found
 
 
 def serve() -> None:

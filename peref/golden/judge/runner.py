@@ -21,9 +21,10 @@ refusals (default false: calls that must be refused are sent if true). A crash, 
 Not here: comparing what came (report), what must be refused (refusals).
 """
 
+import contextlib
 import shlex
-import subprocess
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ from peref.schema import misfit
 
 PROTOCOL = 1
 SECONDS = 30.0
-OUTPUTS = {
+PATIENCE = 5  # seconds for its end
+OUTPUTS = {  # what to ask for where a case, one that must be refused, does not say; of others "out"
     ("embed", "table"): ("rows",),
     ("embed", "op"): ("y",),
     ("rotate", "table"): ("angle", "cos", "sin"),
@@ -50,11 +52,6 @@ OUTPUTS = {
     ("score", "op"): ("term",),
     ("mix", "op"): ("y",),
 }
-
-
-def outputs_of(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to ask for where a case, one that must be refused, does not say."""
-    return OUTPUTS.get((get(case["encoding"]).hook, case.get("call", case["level"])), ("out",))
 
 
 TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -80,15 +77,15 @@ class Unable(PerefError):
 
 
 class Runner(Respondent):
-    """A command as function(case, inputs) -> outputs, None for a case that it does not claim; use in a
-    `with`.
+    """A command as function(case, inputs) -> outputs, None for a case that it does not claim; started by
+    `start`.
 
     Inputs are given in float64 and handed over in `dtype`. Raises Misuse for a command that cannot be
-    started, Broken where its first answer is none, Unable for a case that it cannot compute and Refused for
-    one that it refuses. `crashes` and `skipped` say what happened to the others.
+    started, RunnerBroken where its first answer is none, Unable for a case that it cannot compute and Refused
+    for one that it refuses. `crashes` and `skipped` say what happened to the others.
     """
 
-    def __init__(self, command: str, folder: Path, dtype: str = "f64", seconds: float = SECONDS):
+    def __init__(self, command: str, lent: tuple[Path, int], dtype: str, seconds: float = SECONDS):
         try:
             argv = shlex.split(command)
         except ValueError as error:
@@ -96,45 +93,42 @@ class Runner(Respondent):
         if not argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
         self.command, self.dtype = command, dtype
-        super().__init__(argv, folder, seconds, {"protocol": PROTOCOL, "spec": SPEC_VERSION}, False)
+        super().__init__(argv, lent, seconds, {"protocol": PROTOCOL, "spec": SPEC_VERSION}, False)
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
-        try:
-            self.start()
-        except RunnerBroken as error:
-            raise RunnerBroken(self.named(error)) from error
+        self.supports: Mapping[str, Any] = {}
 
-    def start(self) -> None:
+    def start(self) -> dict[str, Any]:
         try:
-            super().start()
+            answer = super().start()
+            if said := misfit(answer, HELLO, "its first answer"):
+                raise RunnerBroken(said)
         except RunnerBroken as error:
             again = " (started once more)" if self.ended else ""
-            raise RunnerBroken(f"asked hello: {error}{again}") from error
-
-    def greeted(self, answer: Mapping[str, Any]) -> None:
-        if said := misfit(answer, HELLO, "its first answer"):
-            raise RunnerBroken(said)
-        self.supports: Mapping[str, Any] = answer.get("supports", {})
+            said = f"asked hello: {error}{again}{self.close()}"
+            raise RunnerBroken(said if self.seq else self.named(said)) from error  # a case says the command
+        self.supports = answer.get("supports", {})
+        return answer
 
     def named(self, words: object) -> str:
         """What the program did, behind the command that it is."""
         return f"--cmd {shlex.quote(self.command)}: {words}"
 
-    def __enter__(self) -> "Runner":
-        return self
-
-    def __exit__(self, kind: Any, *more: Any) -> None:
-        process = self.process
-        if process and process.child.poll() is None and kind is None:
-            process.say({"cmd": "bye"}, last=True)
-            try:
-                process.child.wait(5)
-            except subprocess.TimeoutExpired:
-                self.crashes["bye"] = self.named("asked bye: it did not end within 5 s")
-            if process.child.returncode:
-                said = f"asked bye: {process.code()} at its end{process.said()}"
-                self.crashes["bye"] = self.named(said)
-        self.end()
+    def bye(self) -> None:
+        """Let it end by itself."""
+        if (process := self.process) is None or process.child.poll() is not None:
+            return
+        process.say({"cmd": "bye"})
+        with contextlib.suppress(OSError):
+            process.child.stdin.close()
+        end = time.monotonic() + PATIENCE
+        while process.child.poll() is None and time.monotonic() < end:
+            process.read(0.02)
+        late = process.child.returncode is None
+        said = f"it did not end within {PATIENCE} s" if late else f"{process.code()} at its end"
+        told = self.close()
+        if process.child.returncode:
+            self.crashes["bye"] = self.named(f"asked bye: {said}{told}")
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
         """Whether it said in its first answer that it does such cases."""
@@ -143,48 +137,43 @@ class Runner(Respondent):
         reach = max((float(np.abs(x).max(initial=0)) for x in places), default=0.0)
         return (
             (case["level"] != "refuse" or can.get("refusals", False))
-            and ("ops" not in can or f"{case['encoding']}.{level}" in can["ops"])
-            and ("dtypes" not in can or self.dtype in can["dtypes"])
+            and f"{case['encoding']}.{level}" in can.get("ops", [f"{case['encoding']}.{level}"])
+            and self.dtype in can.get("dtypes", [self.dtype])
             and ("max_position" not in can or reach <= can["max_position"])
         )
 
     def __call__(self, case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor] | None:
+        """Raises Unable for a tensor that was not asked for."""
         if self.ended > 1 or not self.claims(case, inputs):
             return None
-        known = case.get("expected") or outputs_of(case)
-        vjp = self.supports.get("vjp", True)
-        self.case, self.want = case["id"], [name for name in known if vjp or not name.startswith("vjp.")]
-        request = {name: case[name] for name in ("id", "encoding")}
-        request |= {"level": case.get("call", case["level"]), "dtype": self.dtype}
-        request |= {"facts": case["facts"], "options": case["options"], "want": self.want}
+        level, vjp = case.get("call", case["level"]), self.supports.get("vjp", True)
+        known = case.get("expected") or OUTPUTS.get((get(case["encoding"]).hook, level), ("out",))
+        want = [name for name in known if vjp or not name.startswith("vjp.")]
+        request = {"id": case["id"], "encoding": case["encoding"], "level": level, "dtype": self.dtype}
+        request |= {"facts": case["facts"], "options": case["options"], "want": want}
         data = encoded_inputs(inputs, self.dtype)
+        text = lambda whole: request_text(whole, data)
         try:
-            return self.exchange(case, inputs, request, data, lambda whole: request_text(whole, data))
+            with self.exchange(case, inputs, request, data, text) as (answer, outputs):
+                words = lambda key: str(answer.get(key, ""))[:500]
+                if answer.get("seq") != self.seq or type(answer.get("seq")) is not int:
+                    raise RunnerBroken(f"it answered seq {words('seq')} where {self.seq} was asked")
+                match answer.get("status"):
+                    case "ok":
+                        found = outputs()
+                        if strange := sorted(found.keys() - set(want)):
+                            said = f"it gave {strange[0][:80]}, which was not asked for"
+                            raise Unable(f"{said}; wanted: {', '.join(want)}")
+                        return found
+                    case "skip":
+                        self.skipped[case["id"]] = words("reason") or "no reason given"
+                    case "refused":
+                        raise Refused(words("kind"), words("message") or "refused")
+                    case "error":
+                        raise Unable(words("message") or "an error without a message")
+                    case _:
+                        said = f"its status is {words('status')!r}; expected ok, skip, refused or error"
+                        raise RunnerBroken(said)
         except RunnerBroken as error:
-            self.crashes[self.case] = self.named(error)
-            return None
-
-    def answered(
-        self, answer: Mapping[str, Any], outputs: Callable[[], dict[str, Tensor]]
-    ) -> dict[str, Tensor] | None:
-        """What an answer brings. Raises Unable for a tensor that was not asked for."""
-        words, process = lambda key: str(answer.get(key, ""))[:500], self.process
-        assert process is not None
-        if answer.get("seq") != self.seq or type(answer.get("seq")) is not int:
-            raise RunnerBroken(f"it answered seq {words('seq')} where {self.seq} was asked{process.said()}")
-        match answer.get("status"):
-            case "ok":
-                found = outputs()
-                if strange := sorted(found.keys() - set(self.want)):
-                    said = f"it gave {strange[0][:80]}, which was not asked for"
-                    raise Unable(f"{said}; wanted: {', '.join(self.want)}")
-                return found
-            case "skip":
-                self.skipped[self.case] = words("reason") or "no reason given"
-                return None
-            case "refused":
-                raise Refused(words("kind"), words("message") or "refused")
-            case "error":
-                raise Unable(words("message") or "an error without a message")
-        said = f"its status is {words('status')!r}; expected ok, skip, refused or error"
-        raise RunnerBroken(f"{said}{process.said()}")
+            self.crashes[case["id"]] = self.named(error)
+        return None
