@@ -12,7 +12,7 @@ from peref.golden.judge import laws, refusals
 from peref.golden.judge.result import Outcome
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import NUMPY_DTYPES
+from peref.golden.spec.files import FORMATS
 
 # the verdict on one of them, peref as the function that is judged
 VERDICTS: dict[str, tuple[Callable, Callable]] = {
@@ -32,7 +32,7 @@ def outcomes(function: Callable, book: Book, pick: Callable[[Entry], bool], dtyp
     """What function(case, inputs) does with each refusal and law that is picked."""
     for part, entries in declared_entries(book).items():
         for entry in filter(pick, entries):
-            held, said = VERDICTS[part][0](entry.words, function, NUMPY_DTYPES[dtype])
+            held, said = VERDICTS[part][0](entry.words, function, FORMATS[dtype.upper()])
             yield Outcome(entry.words, held, said)
 
 

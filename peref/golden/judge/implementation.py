@@ -24,13 +24,13 @@ from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor
+from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor
 
 
 def numpy_dtype(dtype: str) -> Any:
     """The dtype of this name, bfloat16 where ml_dtypes is installed. Raises Misuse where it is not."""
-    if dtype in NUMPY_DTYPES:
-        return NUMPY_DTYPES[dtype]
+    if dtype != "bf16":
+        return FORMATS[dtype.upper()]
     try:
         return import_module("ml_dtypes").bfloat16
     except ImportError as error:

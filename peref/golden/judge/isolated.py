@@ -35,8 +35,7 @@ from peref.golden.judge.implementation import tensor_of
 from peref.golden.judge.process import Respondent, RunnerBroken, lent_folder
 from peref.golden.judge.refusals import refuses
 from peref.golden.judge.runner import SECONDS
-from peref.golden.judge.wire import encoded_tensors
-from peref.golden.spec.files import Tensor, read_tensors
+from peref.golden.spec.files import Tensor, encoded_tensors, read_tensors
 
 MOST_PROCESSES = 3  # processes that may end before no further case is asked
 LONGEST_MESSAGE = 2000  # characters of a message

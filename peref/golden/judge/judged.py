@@ -17,10 +17,10 @@ from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order, sources, wrong_of
 from peref.golden.judge.report import NothingRan, Report, results_by
 from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result
-from peref.golden.judge.wire import PLACES, narrowed
+from peref.golden.judge.wire import has_no_dtype
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import Tensor
+from peref.golden.spec.files import Tensor, narrowed
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
 
 DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
@@ -134,9 +134,7 @@ def beside_single(results: list[Result], single: Report, limit: str) -> list[Res
             return replace(r, aside=AGAIN)
         if r.got is None or r.dtype not in ("F64", "F32"):
             return r
-        with np.errstate(over="ignore"):
-            narrow = Tensor("F32", r.got.wide.astype(np.float32))
-        found = judged_tensor(r.entry, r.name, narrow, limit, twin.variant)
+        found = judged_tensor(r.entry, r.name, narrowed(r.got.wide, "F32"), limit, twin.variant)
         aside = NARROW_CAME if r.dtype == "F32" else FEW_DIGITS
         return replace(found, asked=r.asked, aside=aside) if found.passed else r
 
@@ -168,8 +166,7 @@ def judged_tensor(
     """
     came, wider = got.dtype, asked and got.dtype in ("F64", "F32") and ROUNDOFF[got.dtype] < ROUNDOFF[asked]
     if wider:
-        with np.errstate(over="ignore"):
-            got = Tensor(asked, narrowed(got.wide, asked.lower()))
+        got = narrowed(got.wide, asked)
     want, budget = entry.want(name, variant), entry.budget(name, variant)
     verdict = verdict_on(got, want, *budget, entry.words["depth"])
     passed, first, said, aside = verdict.worst <= dict(CLASSES)[limit], None, [], ""
@@ -190,8 +187,8 @@ def judged_tensor(
 
 def untold(entry: Entry) -> bool:
     """Whether the inputs of a case do not say in which dtype its outputs are wanted."""
-    real = (entry.input(name).dtype.kind == "f" for name in entry.words["inputs"] if name not in PLACES)
-    return entry.words["level"] == "table" or not any(real)
+    none = (has_no_dtype(name, entry.input(name)) for name in entry.words["inputs"])
+    return entry.words["level"] == "table" or all(none)
 
 
 def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:

@@ -47,7 +47,7 @@ class Process:
             raise Misuse(
                 f"--cmd: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
             ) from error
-        self.pipes = [self.child.stdout, self.child.stderr]
+        self.pipes: list[Any] = [self.child.stdout, self.child.stderr]
 
     def read(self, seconds: float) -> bool:
         """Take what it writes within so many seconds; whether it wrote anything, or closed a pipe."""

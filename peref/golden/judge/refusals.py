@@ -36,7 +36,7 @@ def materialised(words: dict[str, Any]) -> dict[str, np.ndarray]:
     """The inputs of a refusal as arrays."""
 
     def made(x: dict[str, Any]) -> np.ndarray:
-        dtype = FORMATS[x["dtype"]][0]
+        dtype = FORMATS[x["dtype"]]
         if "shape" in x:
             return np.full(x["shape"], 0.5 if x["dtype"][0] == "F" else 1, dtype)
         return np.array(x["values"]).astype(dtype)  # "nan" and "inf" are numbers to NumPy

@@ -1,12 +1,11 @@
 """A case on its way to another program: its inputs as a file, its words as lines that need no JSON parser."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor, index_of
+from peref.golden.spec.files import DTYPE_NAMES, Tensor, encoded_tensors, index_of, narrowed
 
 PLACES = ("positions", "seg", "seg_keys", "distances")  # inputs that are places: they keep their dtype
 
@@ -26,44 +25,23 @@ def room(case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> int:
     return min(LEAST_ROOM + 8 * max(1, len(case.get("expected", ()))) * numbers, LARGEST_OUTPUT)
 
 
+def has_no_dtype(name: str, x: np.ndarray) -> bool:
+    """Whether an input is the same in whatever dtype a case is asked."""
+    return x.dtype.kind != "f" or name in PLACES
+
+
 def real_in(inputs: Mapping[str, np.ndarray], kind: Any) -> dict[str, np.ndarray]:
     """Inputs of which real ones are in a dtype of NumPy, and places as they are."""
-    real = lambda name, x: x.dtype.kind == "f" and name not in PLACES
-    return {name: x.astype(kind) if real(name, x) else x.copy() for name, x in inputs.items()}
+    return {name: x.copy() if has_no_dtype(name, x) else x.astype(kind) for name, x in inputs.items()}
 
 
 def encoded_inputs(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
     """A safetensors file of the inputs, real ones in `dtype`: the numbers are on a grid that every dtype
-    holds.
-
-    Written here because that library has no bfloat16 for NumPy. Wide numbers come first, so each tensor
-    begins at a multiple of its width.
+    holds. Wide numbers come first, so each tensor begins at a multiple of its width.
     """
-    found = {}
-    for name, x in inputs.items():
-        real = x.dtype.kind == "f" and name not in PLACES
-        found[name] = Tensor(dtype.upper(), narrowed(x, dtype)) if real else Tensor(DTYPE_NAMES[x.dtype], x)
-    return encoded_tensors(found)
-
-
-def encoded_tensors(found: Mapping[str, Tensor]) -> bytes:
-    """A safetensors file of these tensors."""
-    header, payload = {}, b""
-    for name, t in sorted(found.items(), key=lambda item: (-item[1].bits.itemsize, item[0])):
-        place = [len(payload), len(payload) + t.bits.nbytes]
-        header[name] = {"dtype": t.dtype, "shape": list(t.bits.shape), "data_offsets": place}
-        payload += np.ascontiguousarray(t.bits).tobytes()
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + payload
-
-
-def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
-    """In `dtype`, bfloat16 as its bits, to the nearest."""
-    if dtype == "bf16":
-        bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
-        return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16)
-    return x.astype(NUMPY_DTYPES[dtype])
+    given = {name: narrowed(x, dtype.upper()) for name, x in inputs.items() if not has_no_dtype(name, x)}
+    given |= {name: Tensor(DTYPE_NAMES[x.dtype], x) for name, x in inputs.items() if has_no_dtype(name, x)}
+    return encoded_tensors(given)
 
 
 def request_text(request: Mapping[str, Any], data: bytes) -> str:

@@ -5,7 +5,7 @@ against one another (entry).
 import hashlib
 import re
 from collections.abc import Collection
-from copy import copy
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -20,23 +20,37 @@ from peref.golden.spec.files import header_of, index_of, strict_json, tensors
 from peref.store import read_bytes
 
 
+@dataclass(frozen=True, eq=False)
 class Book:
     """Golden files in a folder or an archive; the digests of all of them are checked when it is made. Raises
     Untrue.
 
-    `more` is the full set beside the core, None where it is left out; `whole` is what this is a part of
-    (`only`).
+    `more` is the full set beside the core, None where it is left out; of `wanted` encodings alone words and
+    tensors are read, of all where it is None.
     """
 
-    def __init__(self, folder: Path):
-        self.folder, self.whole, self.more = folder, self, None  # type: Path, Book, Book | None
-        self.data = checked(folder)
-        self.version = self.data[VERSION].decode(errors="replace").strip()
+    folder: Path
+    more: "Book | None" = None
+    wanted: Collection[str] | None = None
+    data: dict[str, bytes] = field(default_factory=dict)  # path -> bytes
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            self.data.update(checked(self.folder))
         major = SPEC_VERSION.partition(".")[0]
         if not re.fullmatch(rf"{major}\.\d{{1,4}}\.\d{{1,4}}", self.version):
-            said = f"{folder}: specification {self.version[:40]!r}"
+            said = f"{self.folder}: specification {self.version[:40]!r}"
             raise Untrue(f"{said}; this peref reads version {major}")
-        self.names = sorted({path.partition("/")[0] for path in self.data} - {VERSION})
+
+    @property
+    def version(self) -> str:
+        return self.data[VERSION].decode(errors="replace").strip()
+
+    @property
+    def names(self) -> list[str]:
+        """The encodings."""
+        every = {path.partition("/")[0] for path in self.data} - {VERSION}
+        return sorted(every if self.wanted is None else every & set(self.wanted))
 
     @property
     def digest(self) -> str:
@@ -64,27 +78,18 @@ class Book:
                 found[entry.id] = entry
         return found
 
+    @property
+    def whole(self) -> "Book":
+        """With all encodings."""
+        return self.of(None)
+
     def only(self, patterns: Collection[str]) -> "Book":
-        """With those encodings alone whose names match one of `patterns`: the words and tensors of no other
-        are read. Itself where none does.
-        """
+        """With those encodings alone whose names match one of `patterns`. Itself where none does."""
         wanted = [name for name in self.names if any(fnmatchcase(name, one) for one in patterns)]
-        if not wanted or wanted == self.names:
-            return self
-        few = unread(self)
-        few.whole, few.names, few.more = self, wanted, self.more and unread(self.more)
-        if few.more:
-            few.more.names = [name for name in few.more.names if name in wanted]
-        return few
+        return self if wanted in ([], self.names) else self.of(wanted)
 
-
-def unread(book: Book) -> Book:
-    """A copy of which nothing is read yet."""
-    other = copy(book)
-    other.whole = other
-    other.__dict__.pop("vectors", None)
-    other.__dict__.pop("entries", None)
-    return other
+    def of(self, wanted: Collection[str] | None) -> "Book":
+        return replace(self, wanted=wanted, more=self.more and self.more.of(wanted))
 
 
 def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
@@ -95,14 +100,11 @@ def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
     try:
         words: Any = strict_json(data[f"{name}/cases.json"], str(where / "cases.json"))
         found, index = [], []
-        for part in ("inputs", "expected"):
-            file = f"{part}.safetensors"
-            given = data[f"{name}/{file}"]
-            header = header_of(given, str(where / file))
-            found.append(tensors(given, str(where / file), header))
+        for file in ("inputs.safetensors", "expected.safetensors"):
+            given, path = data[f"{name}/{file}"], str(where / file)
+            header = header_of(given, path)
+            found.append(tensors(given, path, header))
             index += index_of(given, file, header)
-    except Untrue:
-        raise
     except PerefError as error:
         raise Untrue(str(error)) from error
     if data[f"{name}/index.txt"].decode(errors="replace").splitlines() != index:
@@ -121,9 +123,7 @@ def with_full(core: Book) -> Book:
     """`core` and the full set where it lies in its folder. Raises Untrue."""
     if core.more or not (core.folder / FULL).is_dir():
         return core
-    both = unread(core)
-    both.more = Book(core.folder / FULL)
-    return both
+    return replace(core, more=Book(core.folder / FULL, wanted=core.wanted))
 
 
 def changed(old: Book, new: Book) -> dict[str, list[str]]:

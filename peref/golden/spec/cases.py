@@ -187,5 +187,7 @@ def plain_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nested(x: Any) -> Any:
-    """Lists, also in lists, as tuples."""
+    """Lists, also in lists and objects, as tuples."""
+    if isinstance(x, dict):
+        return {name: nested(one) for name, one in x.items()}
     return tuple(map(nested, x)) if isinstance(x, list) else x

@@ -57,9 +57,7 @@ def checked(folder: Path) -> dict[str, bytes]:
     """Path -> bytes of the golden files in a folder or an archive; every digest checked. Raises Untrue."""
     try:
         return archived(folder) if is_file(folder) else in_folder(folder)
-    except Untrue:
-        raise
-    except PerefError as error:  # a loop of links, a folder that may not be read
+    except PerefError as error:  # also of a loop of links, a folder that may not be read
         raise Untrue(str(error)) from error
 
 
@@ -72,15 +70,13 @@ def in_folder(folder: Path) -> dict[str, bytes]:
     if version is None:
         raise Untrue(f"{folder}: no golden files here ({VERSION} is missing); restore the folder")
     found = {VERSION: read_bytes(version)}
-    inside = sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL))
-    for one in inside:
-        for path in (one, *one.rglob("*")):
+    for one in sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL)):
+        inside = [one, *one.rglob("*")]
+        for path in inside:
             check_plain(path)
-        if not is_file(one / SUMS):
-            raise Untrue(f"{one}: no golden files of an encoding ({SUMS} is missing); restore the folder")
-        there = {p.relative_to(place).as_posix(): p for p in one.rglob("*") if not p.is_dir()}
-        found |= of_encoding(one.name, {path: read_bytes(p) for path, p in there.items()}, place)
-    if not inside:
+        there = {p.relative_to(place).as_posix(): read_bytes(p) for p in inside if not p.is_dir()}
+        found |= of_encoding(one.name, there, place)
+    if len(found) == 1:
         raise Untrue(f"{folder}: no golden files here; restore the folder")
     return found
 
@@ -134,7 +130,7 @@ def of_encoding(name: str, there: dict[str, bytes], where: Path) -> dict[str, by
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise Untrue(f"{where}: an encoding is called {name[:60]!r}")
     inside = {path.removeprefix(f"{name}/"): data for path, data in there.items()}
-    if lacking := sorted(set(FILES) - inside.keys()):
+    if lacking := sorted({*FILES, SUMS} - inside.keys()):
         raise Untrue(f"{where / name / lacking[0]}: missing; restore the folder")
     held(inside, where / name)
     return there

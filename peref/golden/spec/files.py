@@ -9,6 +9,7 @@ that NumPy has not) is refused here before it sees the file.
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,25 +18,10 @@ import numpy as np
 import safetensors
 
 from peref.errors import Damaged, Misuse
-from peref.store import is_file, read_bytes
+from peref.store import BFLOAT16, DTYPES, is_file, read_bytes, tensor_file
 
-FORMATS = {
-    "F64": (np.float64, 8),
-    "F32": (np.float32, 4),
-    "F16": (np.float16, 2),
-    "BF16": (np.uint16, 2),
-    "I64": (np.int64, 8),
-    "I32": (np.int32, 4),
-    "I16": (np.int16, 2),
-    "I8": (np.int8, 1),
-    "U64": (np.uint64, 8),
-    "U32": (np.uint32, 4),
-    "U16": (np.uint16, 2),
-    "U8": (np.uint8, 1),
-    "BOOL": (np.bool_, 1),
-}
-DTYPE_NAMES = {np.dtype(kind): name for name, (kind, _) in FORMATS.items() if name != "BF16"}
-NUMPY_DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16}  # by their names on the command line
+FORMATS = {name: np.dtype("<u2" if name == "BF16" else kind) for name, kind in DTYPES.items()}
+DTYPE_NAMES = {kind: name for name, kind in FORMATS.items() if name != "BF16"}
 LONGEST_HEADER = 16_000_000
 DEEPEST = 20
 MOST_AXES = 16
@@ -57,6 +43,23 @@ class Tensor:
         if self.dtype == "BF16":
             return (self.bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
         return self.bits.astype(np.float64) if self.dtype[0] == "F" else self.bits
+
+
+def narrowed(x: np.ndarray, dtype: str) -> Tensor:
+    """Real numbers in one of the four real dtypes, to the nearest."""
+    with np.errstate(over="ignore"):
+        y = x.astype(np.float32 if dtype == "BF16" else FORMATS[dtype])
+    if dtype != "BF16":
+        return Tensor(dtype, y)
+    bits = y.view(np.uint32).astype(np.uint64)
+    return Tensor(dtype, np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16))
+
+
+def encoded_tensors(found: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file of these tensors."""
+    plain = {name: np.asarray(t.bits, order="C") for name, t in found.items()}
+    brain = {name: plain[name].view(BFLOAT16) for name, t in found.items() if t.dtype == "BF16"}
+    return b"".join(tensor_file(plain | brain, {}))
 
 
 def strict_json(text: bytes, where: str) -> Any:
@@ -84,7 +87,8 @@ def strict_json(text: bytes, where: str) -> Any:
         found = json.loads(
             text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant, parse_float=finite
         )
-        refuse_deep(found)
+        if depth([found]) > DEEPEST + 1:
+            raise ValueError(f"nested deeper than {DEEPEST}")
         return found
     except RecursionError as error:
         raise Damaged(f"{where}: JSON that is nested too deeply") from error
@@ -92,15 +96,10 @@ def strict_json(text: bytes, where: str) -> Any:
         raise Damaged(f"{where}: not the JSON that was expected: {error}") from error
 
 
-def refuse_deep(value: Any) -> None:
-    """Raises ValueError for what is nested deeper than DEEPEST."""
-    level: list[Any] = [[value]]
-    for _ in range(DEEPEST + 1):
-        inside = (one.values() if isinstance(one, dict) else one for one in level)
-        level = [one for some in inside for one in some if isinstance(one, (dict, list))]
-        if not level:
-            return
-    raise ValueError(f"nested deeper than {DEEPEST}")
+def depth(value: Any) -> int:
+    """How deep objects and lists lie in one another. Raises RecursionError where that has no end."""
+    inside = value.values() if isinstance(value, dict) else value
+    return 1 + max((depth(one) for one in inside if isinstance(one, (dict, list))), default=0)
 
 
 def tensors(data: bytes, where: str, header: dict[str, Any] | None = None) -> dict[str, Tensor]:
@@ -119,9 +118,7 @@ def tensors(data: bytes, where: str, header: dict[str, Any] | None = None) -> di
         if dtype not in FORMATS or len(shape) > MOST_AXES or len(about) > 3:
             said = f"a dtype of {', '.join(FORMATS)}, at most {MOST_AXES} axes, and nothing else"
             raise Damaged(f"{where}: {name} is {str(about)[:80]}; expected {said}")
-        kind = FORMATS[dtype][0]
-        bits: Any = np.frombuffer(payload[name], kind) if payload[name] else np.zeros(0, kind)
-        found[name] = Tensor(dtype, bits.reshape(shape))
+        found[name] = Tensor(dtype, np.frombuffer(payload[name], FORMATS[dtype]).reshape(shape))
     return found
 
 

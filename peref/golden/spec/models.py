@@ -12,14 +12,14 @@ a head of its own, biases).
 Not here: what each computes (compute), which there are (tests/recipes/wholes.py).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from peref.config import SHAPES, Config, shaped
-from peref.golden.spec.cases import FACTS, MODEL_LEVELS, Case, nested
+from peref.golden.spec.cases import MODEL_LEVELS, Case, nested
 from peref.model import step_sizes
 
 RECIPE = {
@@ -91,30 +91,11 @@ class ModelCase(Case):
 
 def rebuilt(words: dict[str, Any], inputs: dict[str, np.ndarray]) -> Case:
     """The case of any level that these words of cases.json describe."""
-    level, slug, facts = words["level"], words["id"].partition("/")[2], dict(words["facts"])
-    options = {name: nested(x) for name, x in words["options"].items()}
-    positions, seg, seg_keys = (
-        nested(inputs[name].tolist()) if name in inputs else None for name in ("positions", "seg", "seg_keys")
-    )
-    facts |= {
-        "cycle": tuple((name, {k: nested(x) for k, x in o.items()}) for name, o in facts.get("cycle", ()))
-    }
-    if level not in MODEL_LEVELS:
-        return Case(
-            words["encoding"],
-            level,
-            slug,
-            words["why"],
-            (),
-            options,
-            positions,
-            seg,
-            seg_keys=seg_keys,
-            **facts,
-        )
-    given = {
-        name: facts[name] for name in (*FACTS, *MODEL_FACTS, "recipe", "cycle", "block") if name in facts
-    }
+    kind, facts = ModelCase if words["level"] in MODEL_LEVELS else Case, words["facts"]
+    given = {one.name: nested(facts[one.name]) for one in fields(kind) if one.name in facts}
+    places = ("positions", "seg", "seg_keys")
+    given |= {name: nested(inputs[name].tolist()) for name in places if name in inputs}
     if "calls" in facts:
         given["calls"] = tuple((c["first"], c["stop"], c["fresh"], c["n"]) for c in facts["calls"])
-    return ModelCase(words["encoding"], level, slug, words["why"], (), options, positions, seg, **given)
+    slug, options = words["id"].partition("/")[2], nested(words["options"])
+    return kind(words["encoding"], words["level"], slug, words["why"], options=options, **given)
