@@ -316,7 +316,7 @@ def tensor_file(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -
     """
     kinds = {np.dtype(kind): word for word, kind in DTYPES.items()}
     order = sorted(arrays, key=lambda name: (list(kinds).index(arrays[name].dtype), name))
-    header: dict[str, Any] = {"__metadata__": metadata}
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
     for name in order:
         a, begin = arrays[name], end

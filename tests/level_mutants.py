@@ -178,11 +178,14 @@ def decay_everywhere(case):
 
 
 def decay_coupled(case):
-    return lambda p, g, *more, decay, **how: adamw(p, g + decay * p, *more, decay=0.0, **how)
+    return lambda p, g, m, v, rate, step, shrink, *, decay, **how: adamw(
+        p, g * shrink + decay * p, m, v, rate, step, decay=0.0, **how
+    )
 
 
 def uncorrected(case):
-    def step(p, g, m, v, rate, step, *, beta1, beta2, eps, decay):
+    def step(p, g, m, v, rate, step, shrink, *, beta1, beta2, eps, decay):
+        g = g * shrink
         m += (1 - beta1) * (g - m)
         v += (1 - beta2) * (g * g - v)
         p -= rate * (m / (np.sqrt(v) + eps) + decay * p)
@@ -196,12 +199,12 @@ def from_zero(case, a):
     rates = iter([0.0, *(training.rate_at(case, step) for step in range(1, r["steps"]))])
     seen = {}
 
-    def late(p, g, m, v, rate, step, **how):
+    def late(p, g, m, v, rate, step, shrink, **how):
         now = int(step)
         if now not in seen:
             seen[now] = next(rates)
         return adamw(
-            p, g, m, v, np.asarray(seen[now] * float(rate) / training.rate_at(case, now)), step, **how
+            p, g, m, v, np.asarray(seen[now] * float(rate) / training.rate_at(case, now)), step, shrink, **how
         )
 
     return training.training_outputs(case, a, Backend(adamw=late))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.operation import on_grid, pulled, watched
+from peref.golden.compute.operation import on_grid, with_gradients
 from peref.golden.spec.cases import Case
 from peref.ops.attention import probabilities, scores, weigh
 from peref.ops.cross import Cross
@@ -38,13 +38,14 @@ def cross_outputs(
     """Outputs and products with the Jacobian, on `tape` where one is given. `see` [B,1,T,S], in place of what
     is seen. There is neither an encoding nor a place.
     """
-    tape, place = Tape() if tape is None else tape, place_of(case)
+    place = place_of(case)
     if see is not None:
         vars(place)["see"] = see
-    leaves = watched(a) if "cotangent.out" in a else []
-    on_tape = {name: tape.watch(a[name]) for name in leaves}
-    q, k, v = ({**a, **on_tape}[name] for name in "qkv")
-    logits = scores(q, k, None, None, None, None, at=place, scale=case.D**-0.5)
-    share = probabilities(logits, at=place)
-    found = {"scores": np.where(place.see, value(logits), 0), "probabilities": value(share)}
-    return pulled(tape, on_tape, found | {"out": weigh(share, v)}, a)
+
+    def attended_across(a: Arrays) -> Arrays:
+        logits = scores(a["q"], a["k"], None, None, None, None, at=place, scale=case.D**-0.5)
+        share = probabilities(logits, at=place)
+        found = {"scores": np.where(place.see, value(logits), 0), "probabilities": value(share)}
+        return found | {"out": weigh(share, a["v"])}
+
+    return with_gradients(attended_across, a, tape)

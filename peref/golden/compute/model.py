@@ -21,7 +21,7 @@ import numpy as np
 
 from peref import model
 from peref.backends import Backend
-from peref.golden.compute.operation import on_grid, parameters_in, place_inputs, pulled, rounded, watched
+from peref.golden.compute.operation import on_grid, parameters_in, place_inputs, rounded, with_gradients
 from peref.golden.spec.models import ModelCase
 from peref.layers import block
 from peref.model import PLAIN
@@ -29,7 +29,6 @@ from peref.ops.attention import masked
 from peref.parameters import Arrays
 from peref.passes import start_pass
 from peref.rng import generator
-from peref.tape import Tape
 
 
 def model_inputs(case: ModelCase) -> Arrays:
@@ -98,6 +97,4 @@ def model_outputs(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
     """Outputs and products with the Jacobian, for inputs with their cotangents."""
     if case.level == "model" and case.calls:
         return in_calls(case, a, be)
-    tape = Tape()
-    on_tape = {name: tape.watch(a[name]) for name in watched(a)}
-    return pulled(tape, on_tape, run_model(case, {**a, **on_tape}, be), a)
+    return with_gradients(lambda a: run_model(case, a, be), a)

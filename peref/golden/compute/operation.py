@@ -13,6 +13,7 @@ that have a cotangent. Inputs are k/128 with |k| <= 255, parameters have 8 signi
 float16, float32 and float64 hold both exactly.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,28 +30,17 @@ from peref.parameters import Arrays, learned_settings
 from peref.rng import generator
 from peref.tape import Tape, Var, value
 
-AXES = {  # of each tensor, in the letters of the package; N distances, P pairs
-    "q": "BHTD",
-    "k": "BGTD",
-    "v": "BGTD",
-    "x": "BTC",
-    "rows": "TC",
-    "y": "BTC",
-    "q_rotated": "BHTD",
-    "k_rotated": "BGTD",
-    "term": "BHTS",
-    "scores": "BHTS",
-    "probabilities": "BHTS",
-    "out": "BHTD",
-    "angle": "TP",
-    "cos": "TP",
-    "sin": "TP",
-    "gain_q": "TP",
-    "gain_k": "TP",
-    "tokens": "BT",
-    "targets": "BT",
-    "logits": "BTV",
+TENSORS = {  # under the letters of their axes, as the package has them; P pairs
+    "BHTD": ("q", "q_rotated", "out"),
+    "BGTD": ("k", "v", "k_rotated"),
+    "BHTS": ("term", "scores", "probabilities"),
+    "BTC": ("x", "y"),
+    "TC": ("rows",),
+    "TP": ("angle", "cos", "sin", "gain_q", "gain_k"),
+    "BT": ("tokens", "targets"),
+    "BTV": ("logits",),
 }
+AXES = {name: letters for letters, names in TENSORS.items() for name in names}
 DIFFERENTIATED = {  # level -> outputs that have a cotangent where they depend on an input
     "table": ("rows", "angle", "bias"),
     "op": ("y", "q_rotated", "k_rotated", "bias", "term"),
@@ -204,18 +194,19 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
 
 def operation_outputs(
     case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Outputs and products with the Jacobian, for inputs with their cotangents, where there are any; on
     `tape` where one is given.
     """
+    return with_gradients(lambda a: operate(case, a, pe, at), a, tape)
+
+
+def with_gradients(compute: Callable[[Arrays], Arrays], a: Arrays, tape: Tape | None = None) -> Arrays:
+    """What compute(a) gives, bare, and the gradients of inputs for the cotangents in `a`."""
     tape = Tape() if tape is None else tape
     leaves = watched(a) if any(name.startswith("cotangent.") for name in a) else []
     on_tape = {name: tape.watch(a[name]) for name in leaves}
-    return pulled(tape, on_tape, operate(case, {**a, **on_tape}, pe, at), a)
-
-
-def pulled(tape: Tape, on_tape: Arrays, outputs: Arrays, a: Arrays) -> dict[str, np.ndarray]:
-    """Bare outputs, and the gradients of what is `on_tape` for the cotangents in `a`."""
+    outputs = compute({**a, **on_tape})
     found = {name: np.asarray(value(y)) for name, y in outputs.items()}
     judged = [name for name in outputs if f"cotangent.{name}" in a]
     if judged:

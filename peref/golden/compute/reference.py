@@ -21,8 +21,8 @@ from peref.member import turning
 from peref.parameters import Arrays
 
 Computed = Callable[..., Arrays]
-OPERATION: tuple[Computed, Computed] = operation_inputs, operation_outputs
-LEVEL: dict[str, tuple[Computed, Computed]] = {  # of the others: what makes its inputs, and what its outputs
+LEVEL: dict[str, tuple[Computed, Computed]] = {  # what makes the inputs of a case, and what its outputs
+    **dict.fromkeys(("table", "op", "attn"), (operation_inputs, operation_outputs)),
     "cross": (cross_inputs, cross_outputs),
     "block": (model_inputs, model_outputs),
     "model": (model_inputs, model_outputs),
@@ -33,14 +33,14 @@ LEVEL: dict[str, tuple[Computed, Computed]] = {  # of the others: what makes its
 
 def inputs(case: Case) -> Arrays:
     """All that goes in, cotangents included."""
-    return LEVEL.get(case.level, OPERATION)[0](case)
+    return LEVEL[case.level][0](case)
 
 
 def expected(case: Case, a: Arrays, *more: Any, **named: Any) -> Arrays:
     """Outputs and products with the Jacobian. `more`: of table, op, attn, cross and trace an encoding and a
     place, of the others a backend.
     """
-    return LEVEL.get(case.level, OPERATION)[1](case, a, *more, **named)
+    return LEVEL[case.level][1](case, a, *more, **named)
 
 
 def reference(case: dict[str, Any], inputs: Arrays) -> Arrays:

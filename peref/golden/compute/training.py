@@ -30,7 +30,7 @@ from peref.golden.compute.model import drawn_parameters, drawn_tokens
 from peref.golden.compute.operation import parameters_in
 from peref.golden.spec.models import ModelCase
 from peref.model import PLAIN, loss, step_sizes
-from peref.optim import decays, global_norm, schedule
+from peref.optim import schedule, update
 from peref.parameters import Arrays
 from peref.rng import generator
 from peref.tape import Tape
@@ -58,30 +58,17 @@ def loss_gradient(case: ModelCase, p: Arrays, tokens: Any, targets: Any, be: Bac
 
 
 def training_outputs(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
-    r, times = case.recipe, step_sizes(case.config)
+    r, statuses = case.recipe, []
     p = {name: x.copy() for name, x in parameters_in(a).items()}
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in "mv")
-    dtype = next(iter(p.values())).dtype
-    losses, norms = [], []
-    for step, (tokens, targets) in enumerate(zip(a["tokens"], a["targets"], strict=True), 1):
+    how = {name: r[name] for name in ("beta1", "beta2", "eps", "decay")}
+    rates = [rate_at(case, step) for step in range(1, len(a["tokens"]) + 1)]
+    for step, (rate, tokens, targets) in enumerate(zip(rates, a["tokens"], a["targets"], strict=True), 1):
         mean, g = loss_gradient(case, p, tokens, targets, be)
-        norm = global_norm(g)
-        losses.append(mean)
-        norms.append(norm)
-        for name, x in p.items():
-            grad = g[name] * (r["clip"] / norm) if norm > r["clip"] else g[name]
-            size = times.get(name, 1.0)
-            decay = r["decay"] / size if decays(name, x) else 0.0
-            moving = {key: r[key] for key in ("beta1", "beta2", "eps")} | {"decay": decay}
-            be.adamw(
-                x,
-                grad.astype(dtype),
-                m[name],
-                v[name],
-                np.asarray(rate_at(case, step) * size),
-                np.asarray(step),
-                **moving,
-            )
-    rates = [rate_at(case, step) for step in range(1, len(losses) + 1)]
+        numbers = (np.asarray(x) for x in (rate, step, r["clip"]))
+        statuses.append(np.zeros(3))
+        update(p, g, m, v, mean, *numbers, statuses[-1], sizes=step_sizes(case.config), adamw=be.adamw, **how)
+    losses, norms, _ = np.transpose(statuses)
+    dtype = next(iter(p.values())).dtype
     found = {name: np.array(x, dtype) for name, x in (("losses", losses), ("norms", norms), ("rates", rates))}
     return found | {f"final.{name}": x for name, x in p.items()}

@@ -54,37 +54,30 @@ def check_tensors(
     """
     results: list[Result] = []
     missing: list[tuple[str, str]] = []
-    not_run, errors, kinds = [], errors or {}, {DTYPES[d] for d in dtypes}
+    not_run, errors, kinds = [], errors or {}, {name.upper() for name in dtypes}
     known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
     echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
-    for name in given:
-        if name not in known and name not in echoed:
-            raise Misuse(
-                "no golden tensor is called "
-                f"{name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}"
-            )
-    others = set(DTYPES.values()) - kinds if kinds else set()
+    for name in sorted(given.keys() - known - echoed):
+        meant = did_you_mean(name, known, "names are CASE:TENSOR, see: golden show")
+        raise Misuse(f"no golden tensor is called {name[:120]}{meant}")
+    others = ROUNDOFF.keys() - kinds if kinds else ()
     for entry in filter(pick, book.entries.values()):
-        came = {name: x for name in entry.outputs if (x := given.get(f"{entry.id}:{name}"))}
-        came = {name: x for name, x in came.items() if x.dtype not in others}
+        every = {name: given.get(f"{entry.id}:{name}") for name in entry.outputs}
+        came = {name: x for name, x in every.items() if x and x.dtype not in others}
         results += judged_case(entry, came, limit, asked)
         if entry.id in errors:
             continue
         if not came:
             not_run.append(entry.id)
             continue
-        lacking = [name for name in entry.outputs if name not in came]
+        lacking = [name for name in every if name not in came]
         missing += [(entry.id, name) for name in lacking]
-        if asked:
-            wrong = Verdict("FAIL", math.inf, MISSING)
-            owed = [name for name in lacking if gradients or not name.startswith("vjp.")]
-            results += [Result(entry, n, None, wrong, False, asked=asked, aside=MISSING) for n in owed]
+        wrong = Verdict("FAIL", math.inf, MISSING)
+        owed = [name for name in lacking if asked and (gradients or not name.startswith("vjp."))]
+        results += [Result(entry, n, None, wrong, False, asked=asked, aside=MISSING) for n in owed]
     if not (results or asked):
-        count = counted(len(not_run), "case was", "cases were")
-        raise NothingRan(
-            f"nothing was compared: {counted(len(given), 'tensor')} came, {count} asked for; names are "
-            "CASE:TENSOR"
-        )
+        tensors, cases = counted(len(given), "tensor"), counted(len(not_run), "case was", "cases were")
+        raise NothingRan(f"nothing was compared: {tensors} came, {cases} asked for; names are CASE:TENSOR")
     if single:
         results = beside_single(results, single, limit)
     told, probable = with_traps(in_order(results))
@@ -194,19 +187,13 @@ def untold(entry: Entry) -> bool:
 def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
     """The first wrong element, and up to which token or distance everything is right."""
     axes = entry.words["axes"].get(name, "")
-    count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
-    at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
-    places = (
-        ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True))
-        if len(axes) == len(at)
-        else ""
-    )
-    if axes == "HN":
-        places += f", distance {entry.input('distances')[at[1]]:g}"
+    at = tuple(int(n) for n in np.argwhere(wrong)[0])
+    places = [f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=False)]
+    places += [f"distance {entry.input('distances')[at[1]]:g}"] if axes == "HN" else []
+    where = f"{name}{list(at)}" + (f" ({', '.join(places)})" if places else "")
     said = [
-        f"wrong         {count}",
-        f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want "
-        f"{want[at]:.10g}",
+        f"wrong         {np.count_nonzero(wrong):,} of {wrong.size:,} elements",
+        f"first wrong   {where}: got {c[at]:.10g}, want {want[at]:.10g}",
     ]
     if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, name, wrong)):
         said.append(f"right up to   {until}")
