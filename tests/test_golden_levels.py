@@ -297,7 +297,7 @@ def test_bfloat16_between_operations_is_class_b(name, level, monkeypatch):
     want = expected(case, a)
     found = reorder.budgets(case, a, want)
     low = sixteen.lowered("BF16")
-    for where in ("model", "training"):
+    for where in ("operation", "training"):
         monkeypatch.setattr(f"peref.golden.compute.{where}.Tape", lambda: sixteen.LowTape(low))
     got = expected(
         case,

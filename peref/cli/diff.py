@@ -56,7 +56,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     data = asdict(found) | {
         "diagnosed": [one.data() for one in report.failed],
         "probable": [one.data() for one in report.probable],
-        "unexplained": [one.data() for one in report.unexplained],
+        "unexplained": [asdict(one) for one in report.unexplained],
     }
     report = replace(report, repeat=text.command("check", second, "--golden", folder or ""))
     text.emit(given.as_json, data, difference_lines(first, found, report, most))

@@ -30,7 +30,7 @@ from peref.parameters import Arrays, learned_settings
 from peref.rng import generator
 from peref.tape import Tape, Var, value
 
-TENSORS = {  # under the letters of their axes, as the package has them; P pairs
+WITH_AXES = {  # under the letters of their axes, as the package has them; P pairs
     "BHTD": ("q", "q_rotated", "out"),
     "BGTD": ("k", "v", "k_rotated"),
     "BHTS": ("term", "scores", "probabilities"),
@@ -40,7 +40,7 @@ TENSORS = {  # under the letters of their axes, as the package has them; P pairs
     "BT": ("tokens", "targets"),
     "BTV": ("logits",),
 }
-AXES = {name: letters for letters, names in TENSORS.items() for name in names}
+AXES = {name: letters for letters, names in WITH_AXES.items() for name in names}
 DIFFERENTIATED = {  # level -> outputs that have a cotangent where they depend on an input
     "table": ("rows", "angle", "bias"),
     "op": ("y", "q_rotated", "k_rotated", "bias", "term"),

@@ -58,16 +58,17 @@ def loss_gradient(case: ModelCase, p: Arrays, tokens: Any, targets: Any, be: Bac
 
 
 def training_outputs(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
-    r, statuses = case.recipe, []
+    r, sizes, statuses = case.recipe, step_sizes(case.config), []
     p = {name: x.copy() for name, x in parameters_in(a).items()}
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in "mv")
     how = {name: r[name] for name in ("beta1", "beta2", "eps", "decay")}
     rates = [rate_at(case, step) for step in range(1, len(a["tokens"]) + 1)]
     for step, (rate, tokens, targets) in enumerate(zip(rates, a["tokens"], a["targets"], strict=True), 1):
         mean, g = loss_gradient(case, p, tokens, targets, be)
-        numbers = (np.asarray(x) for x in (rate, step, r["clip"]))
-        statuses.append(np.zeros(3))
-        update(p, g, m, v, mean, *numbers, statuses[-1], sizes=step_sizes(case.config), adamw=be.adamw, **how)
+        now, count, clip = (np.asarray(x) for x in (rate, step, r["clip"]))
+        status = np.zeros(3)
+        update(p, g, m, v, mean, now, count, clip, status, sizes=sizes, adamw=be.adamw, **how)
+        statuses.append(status)
     losses, norms, _ = np.transpose(statuses)
     dtype = next(iter(p.values())).dtype
     found = {name: np.array(x, dtype) for name, x in (("losses", losses), ("norms", norms), ("rates", rates))}

@@ -10,11 +10,10 @@ would be wrong though nothing were wrong about it.
 Not here: what is wrong (report), which trap it looks like (diagnosis).
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from peref.golden.judge.result import Result
+from peref.golden.judge.result import Result, listed_by
 from peref.golden.spec.cases import LEVELS
 
 STAGES = (
@@ -56,11 +55,8 @@ def sources(name: str, wrong: Sequence[str]) -> list[str]:
 
 def wrong_of(results: Iterable[Result]) -> dict[tuple[str, str], list[str]]:
     """(case, dtype) -> its tensors that are wrong."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for r in results:
-        if not r.passed:
-            found[r.entry.id, r.dtype].append(r.name)
-    return found
+    wrong = listed_by((r for r in results if not r.passed), lambda r: (r.entry.id, r.dtype))
+    return {key: [r.name for r in some] for key, some in wrong.items()}
 
 
 def followed(results: Sequence[Result]) -> list[Result]:

@@ -81,12 +81,10 @@ def compare_files(
         if golden and name in budgets:
             size, phase = (x.wide for x in budgets[name])
             verdict = verdict_on(b[name], a[name].wide, size, phase, deep.get(name.rpartition(":")[0], 0))
-            if not verdict.worst <= dict(CLASSES)[limit]:
-                differ[name] = verdict.words or beyond(verdict)
-        elif golden and b[name].wide.tobytes() != a[name].wide.tobytes():
-            differ[name] = "it has no budget and is not the same"
-        elif not golden and (words := difference(a[name], b[name], rule, tolerance)):
-            differ[name] = words
+            words = "" if verdict.worst <= dict(CLASSES)[limit] else verdict.words or beyond(verdict)
+        else:  # the golden rule wants what has no budget to be equal
+            words = difference(a[name], b[name], rule, 0.0 if golden else tolerance)
+        differ |= {name: words} if words else {}
     agree = sum(name not in differ for name in both)
     return Difference(rule, differ, agree, tuple(missing) if golden else ())
 

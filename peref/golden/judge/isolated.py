@@ -4,9 +4,9 @@ The process speaks as a program does (runner): a line of JSON each way, arrays b
 stands in cases.json, inputs in the dtype that they have. What comes is read as every file of others is.
 
     > {"cmd":"hello","impl":"mine:rope","names":null,"dir":"/tmp/run"}
-    < {"status":"ok"}      or "misuse" with a message
+    < {"ok":true}      or false with a message
     > {"cmd":"case","seq":7,"case":{...},"in":"in-7.safetensors","out":"out-7.safetensors"}
-    < {"seq":7,"status":"ok"}      or "skip"; "raised" with kind, message, and whether it refuses; "wrong"
+    < {"seq":7,"status":"ok"}      or "skip"; "refused" or "error" with a message and what was "raised"
 
 Not here: how a function is found and called (function).
 """
@@ -37,8 +37,8 @@ from peref.golden.judge.refusals import refuses
 from peref.golden.judge.runner import SECONDS
 from peref.golden.spec.files import Tensor, encoded_tensors, read_tensors
 
+LONGEST_ERROR = 2000  # characters
 MOST_PROCESSES = 3  # processes that may end before no further case is asked
-LONGEST_MESSAGE = 2000  # characters of a message
 
 
 class Ended(PerefError):
@@ -86,7 +86,7 @@ class Isolated(Respondent):
 
     def start(self) -> dict[str, Any]:
         answer = super().start()
-        if answer.get("status") != "ok":
+        if answer.get("ok") is not True:
             raise Misuse(str(answer.get("message")))
         return answer
 
@@ -94,25 +94,12 @@ class Isolated(Respondent):
         if self.ended == MOST_PROCESSES:
             return None
         given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
-        found = None
         try:
-            with self.exchange(case, inputs, {"case": case}, given) as (answer, outputs):
-                message = str(answer.get("message"))
-                match answer.get("status"):
-                    case "ok":
-                        found = outputs()
-                    case "raised":  # under its own name, for that is how an exception is told
-                        base = ValueError if answer.get("refuses") is True else Exception
-                        raise type(str(answer.get("kind")), (base,), {})(message)
-                    case "skip":
-                        pass
-                    case _:
-                        raise WrongAnswer(message)
+            return self.exchange(case, inputs, {"case": case}, given)
         except RunnerBroken as error:
             over = f"; ended {MOST_PROCESSES} times, so no further case was asked"
             rest = over * (self.ended == MOST_PROCESSES)
             raise Ended(f"the process of {self.spec}: {error}{rest}") from error
-        return found
 
 
 def serve() -> None:
@@ -124,21 +111,20 @@ def serve() -> None:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     faulthandler.enable()
-    function: Callable | None = None
-    folder = Path()
-    for line in lines:
-        request = json.loads(line)
-        if request["cmd"] == "hello":
-            folder = Path(request["dir"])
-            try:
-                function, answer = found_function(request["impl"], request["names"]), {"status": "ok"}
-            except Misuse as error:
-                answer = {"status": "misuse", "message": said(error)}
-        else:
-            assert function is not None
-            answer = {"seq": request["seq"]} | answer_of(function, request, folder)
+
+    def say(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
+
+    hello = json.loads(next(lines))
+    try:
+        function = found_function(hello["impl"], hello["names"])
+    except Misuse as error:
+        return say({"ok": False, "message": said(error)})
+    say({"ok": True})
+    for line in lines:
+        request = json.loads(line)
+        say({"seq": request["seq"]} | answer_of(function, request, Path(hello["dir"])))
 
 
 def answer_of(function: Callable, request: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -146,11 +132,11 @@ def answer_of(function: Callable, request: dict[str, Any], folder: Path) -> dict
     inputs = {name: array_in(t) for name, t in read_tensors(folder / request["in"]).items()}
     try:
         came = called(function, request["case"], inputs)
-    except WrongAnswer as error:
-        return {"status": "wrong", "message": said(error)}
     except BaseException as error:
-        words = {"kind": type(error).__name__, "refuses": refuses(error)}
-        return {"status": "raised", "message": (said(error) + where_raised(error)).strip()} | words
+        where = "" if isinstance(error, WrongAnswer) else where_raised(error)
+        status = "refused" if refuses(error) else "error"
+        message = (said(error) + where).strip()
+        return {"status": status, "raised": type(error).__name__, "message": message}
     if came is None:
         return {"status": "skip"}
     (folder / request["out"]).write_bytes(encoded_tensors(came))
@@ -159,4 +145,4 @@ def answer_of(function: Callable, request: dict[str, Any], folder: Path) -> dict
 
 def said(error: BaseException) -> str:
     """Its message, as text that can be printed."""
-    return str(error)[:LONGEST_MESSAGE].encode(errors="backslashreplace").decode()
+    return str(error)[:LONGEST_ERROR].encode(errors="backslashreplace").decode()

@@ -6,7 +6,7 @@ Not here: the report itself (report), how it is told (text, junit, html).
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order, sources, wrong_of
-from peref.golden.judge.report import NothingRan, Report, results_by
-from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result
+from peref.golden.judge.report import NothingRan, Report
+from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result, listed_by
 from peref.golden.judge.wire import has_no_dtype
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
@@ -80,22 +80,23 @@ def check_tensors(
         raise NothingRan(f"nothing was compared: {tensors} came, {cases} asked for; names are CASE:TENSOR")
     if single:
         results = beside_single(results, single, limit)
-    told, probable = with_traps(in_order(results))
+    told, probable = with_traps(results)
     more |= {"missing": tuple(missing), "gradients": gradients}
     return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
 
 
-def with_traps(results: Sequence[Result]) -> tuple[list[Result], list[Probable]]:
-    """The results, failures with what each looks like and what it follows from; and what all of an encoding
-    look like together.
+def with_traps(results: Iterable[Result]) -> tuple[list[Result], list[Probable]]:
+    """The results in order, failures with what each looks like and what it follows from; and what all of an
+    encoding look like together.
 
     A derivative behind a wrong value looks like nothing of its own. The numbers of what is told together are
     right, or told elsewhere.
     """
-    apart, results = [r for r in results if r.aside], [r for r in results if not r.aside]
+    every = in_order(results)
+    apart, results = [r for r in every if r.aside], [r for r in every if not r.aside]
     if all(r.passed for r in results):
         return [*results, *apart], []
-    cases = results_by(results, lambda r: r.entry.id)
+    cases = listed_by(results, lambda r: r.entry.id)
     most = CLASSES[-1][1]
     summary = Summary(
         (

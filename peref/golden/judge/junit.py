@@ -6,8 +6,6 @@ Not here: what is compared (report), what is said of failures (text).
 import xml.etree.ElementTree as xml
 from collections import Counter
 
-import numpy as np
-
 from peref.errors import printable
 from peref.golden.judge.report import Report
 from peref.golden.judge.result import Result
@@ -28,12 +26,12 @@ def junit_xml(report: Report, book: Book) -> str:
             xml.SubElement(below, "property", {"name": key, "value": words})
         if kind:
             xml.SubElement(test, kind, {"message": printable(message)}).text = text or None
-        count.update({"tests", kind})
+        count.update(("test", kind))
 
     expected = {id(r) for r in report.expected}
     for r in report.results:
-        used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"
-        notes = {"flags": " ".join(r.entry.words["flags"]), "class": r.verdict.grade, "used": used}
+        flags, used = " ".join(r.entry.words["flags"]), f"{r.verdict.worst:.4g}"
+        notes = {"flags": flags, "class": r.verdict.grade, "used": used}
         said: tuple[str, ...] = ()
         if id(r) in expected:
             said = ("skipped", "expected to fail")
@@ -54,13 +52,8 @@ def junit_xml(report: Report, book: Book) -> str:
         told = "\n".join(map(str, blocks)).split("\n")
         xml.SubElement(suite, "system-out").text = "\n".join(map(printable, told))
     suite.set("name", f"golden {book.version}")
-    for key, kind in (
-        ("tests", "tests"),
-        ("failures", "failure"),
-        ("errors", "error"),
-        ("skipped", "skipped"),
-    ):
-        suite.set(key, str(count[kind]))
+    for key in ("tests", "failures", "errors", "skipped"):
+        suite.set(key, str(count[key.removesuffix("s")]))
     return xml.tostring(suite, encoding="unicode") + "\n"
 
 

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from peref.compare import Differs, same
 from peref.golden.compute.reference import inputs
 from peref.golden.judge.wire import real_in
 from peref.golden.spec.cases import Case, nested
@@ -46,10 +47,6 @@ CONTENT = ("x", "q", "k", "v")
 
 class NotClaimed(Exception):
     """The function has no answer to a call of the law."""
-
-
-class LawBroken(Exception):
-    """The law does not hold."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def law_verdict(words: dict[str, Any], function: Callable, kind: Any = np.float6
         LAWS[words["law"]](Calls(function, kind), case, inputs(case))
     except NotClaimed:
         return None, "not claimed"
-    except LawBroken as error:
+    except Differs as error:
         return False, str(error)
     except Exception as error:
         return False, f"raised {type(error).__name__}: {error}"
@@ -99,18 +96,11 @@ def dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def equal(got: np.ndarray, want: np.ndarray, what: str, far: float = 0.0, unit: float | None = None) -> None:
-    """Raises Broken unless they agree."""
-    if got.shape != want.shape:
-        raise LawBroken(f"{what}: shapes {list(got.shape)} and {list(want.shape)}")
+    """Raises Differs unless they agree."""
     if not (np.isfinite(got).all() and np.isfinite(want).all()):
-        raise LawBroken(f"{what}: NaN or infinite numbers came out")
-    apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    unit = unit_of(got, want) if unit is None else unit
-    most = LIMIT * unit * (1 + far) * float(np.abs(want).max(initial=0))
-    if not apart.max(initial=0) <= most:
-        at = tuple(int(n) for n in np.unravel_index(apart.argmax(), apart.shape))
-        two = f"{got[at]:.8g} and {want[at]:.8g}"
-        raise LawBroken(f"{what}: at {list(at)} {two}, {apart[at]:.3g} apart, at most {most:.3g} expected")
+        raise Differs(what, "non-finite", "NaN or infinite numbers came out")
+    tolerance = LIMIT * (unit_of(got, want) if unit is None else unit) * (1 + far)
+    same(got.astype(np.float64), want.astype(np.float64), min(tolerance, 0.99), what)
 
 
 def at_positions(case: Case, i: Any) -> Case:
@@ -168,11 +158,12 @@ def fading(call: Calls, case: Case, a: Arrays) -> None:
     (b,), d = call(case, a, "bias"), a["distances"]
     order = np.argsort(np.abs(d), kind="stable")
     if not (b[:, d == 0] == 0).all():
-        raise LawBroken(f"the bias at distance 0 is {b[:, d == 0].ravel()[:3].tolist()}, expected 0")
+        raise Differs("bias at distance 0", "value", f"{b[:, d == 0].ravel()[:3].tolist()}, expected 0")
     rising = np.diff(b[:, order].astype(np.float64), axis=1) > LIMIT * unit_of(b) * np.abs(b).max()
     if rising.any():
         h, n = np.argwhere(rising)[0]
-        raise LawBroken(f"head {h}: the bias rises from distance {d[order[n]]} to {d[order[n + 1]]}")
+        said = f"the bias rises from distance {d[order[n]]} to {d[order[n + 1]]}"
+        raise Differs(f"head {h}", "value", said)
 
 
 def buckets(call: Calls, case: Case, a: Arrays) -> None:
@@ -188,7 +179,7 @@ def buckets(call: Calls, case: Case, a: Arrays) -> None:
         within = sum(most**k * e ** (half - e) <= far ** (half - e) * e**k for k in range(half - e)) - 1
         want = (far if far < e else e + within) + (half if ahead else 0)
         if not (b[:, n] == want).all():
-            raise LawBroken(f"distance {d[n]} is in bucket {b[0, n]:g}, expected {want}")
+            raise Differs("", "value", f"distance {d[n]} is in bucket {b[0, n]:g}, expected {want}")
 
 
 # ---------------------------------------------------------------- outputs of layers
@@ -237,16 +228,6 @@ def reordered_tokens(call: Calls, case: Case, a: Arrays) -> None:
 
 
 LAWS: dict[str, Callable[[Calls, Case, Arrays], None]] = {
-    "norm": norm,
-    "composition": composition,
-    "adjoint": adjoint,
-    "shift": shift,
-    "softmax": softmax,
-    "fading": fading,
-    "buckets": buckets,
-    "causal": causal,
-    "prefix": prefix,
-    "packed": packed_documents,
-    "groups": repeated_groups,
-    "order": reordered_tokens,
+    **{law.__name__: law for law in (norm, composition, adjoint, shift, softmax, fading, buckets, causal)},
+    **{"prefix": prefix, "packed": packed_documents, "groups": repeated_groups, "order": reordered_tokens},
 }

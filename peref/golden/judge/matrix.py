@@ -114,19 +114,16 @@ def read_reports(paths: list[Path]) -> list[Column]:
     found: dict[str, tuple[Path, Column]] = {}
     for path in paths:
         new = read_report(path)
+        _, first = next(iter(found.values()), (path, new))
         if new.name in found:
             both = f"{path} and {found[new.name][0]} are both reports of {new.name!r}"
             raise Misuse(f"{both}; give each file a name of its own")
+        if (new.spec, new.golden) != (first.spec, first.golden):
+            which = " and ".join(f"{c.spec} ({c.golden[:12]})" for c in (first, new))
+            said = f"{first.name} and {new.name} were held against different golden files, {which}"
+            raise Misuse(f"{said}; check them against the same ones")
         found[new.name] = path, new
-    columns = [column for _, column in found.values()]
-    for one in columns:
-        if (one.spec, one.golden) != (columns[0].spec, columns[0].golden):
-            which = " and ".join(f"{c.spec} ({c.golden[:12]})" for c in (columns[0], one))
-            raise Misuse(
-                f"{columns[0].name} and {one.name} were held against different golden files, {which}; check "
-                "them against the same ones"
-            )
-    return columns
+    return [column for _, column in found.values()]
 
 
 # ---------------------------------------------------------------- the table
@@ -180,13 +177,13 @@ def first_failures(found: list[Column]) -> Iterator[tuple[str, Found, int]]:
 
 def by_flag(found: list[Column]) -> dict[str, list[tuple[int, int]]]:
     """Flag -> for each report the cases with that flag that fail, and those that were compared."""
+
+    def cases(c: Column, flag: str, *classes: str) -> int:
+        having = (one for one in c.found if flag in one.get("flags", ()))
+        return len({one["case"] for one in having if one["class"] in classes})
+
     flags = sorted({flag for c in found for one in c.found for flag in one.get("flags", ())})
-    having = lambda c, flag: [one for one in c.found if flag in one.get("flags", ())]
-    cases = lambda some: len({one["case"] for one in some})
-    bad = lambda some: [one for one in some if one["class"] == "FAIL"]
-    return {
-        flag: [(cases(bad(some)), cases(some)) for c in found for some in [having(c, flag)]] for flag in flags
-    }
+    return {flag: [(cases(c, flag, "FAIL"), cases(c, flag, *WORST)) for c in found] for flag in flags}
 
 
 def matrix_data(found: list[Column]) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from peref.errors import Damaged, Misuse, PerefError, printable
+from peref.golden.judge.refusals import Refused
 from peref.golden.judge.wire import room
 from peref.golden.spec.files import Tensor, strict_json, tensors
 from peref.store import NEW, opened_folder
 
-LONGEST_LINE, TAIL = 1 << 20, 2000
+LONGEST_LINE, LONGEST_MESSAGE, TAIL = 1 << 20, 4000, 2000
 PART = 1 << 16  # bytes that are read at once
 
 
@@ -33,87 +34,8 @@ class RunnerBroken(PerefError):
     exit_code = 4
 
 
-class Process:
-    """A running program with lines in and out. The last of its stderr is kept; `aloud`, all of it is also
-    printed on ours.
-    """
-
-    def __init__(self, argv: list[str], aloud: bool = False):
-        self.aloud, self.line, self.tail = aloud, b"", b""
-        try:
-            pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-            self.child: Any = subprocess.Popen(argv, **pipes, start_new_session=True)
-        except (OSError, ValueError) as error:
-            raise Misuse(
-                f"--cmd: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
-            ) from error
-        self.pipes: list[Any] = [self.child.stdout, self.child.stderr]
-
-    def read(self, seconds: float) -> bool:
-        """Take what it writes within so many seconds; whether it wrote anything, or closed a pipe."""
-        ready = select.select(self.pipes, [], [], seconds)[0]
-        for pipe in ready:
-            part = os.read(pipe.fileno(), PART)
-            if not part:
-                self.pipes.remove(pipe)
-            elif pipe is self.child.stdout:
-                self.line += part
-            else:
-                self.tail = (self.tail + part)[-TAIL:]
-                if self.aloud:
-                    with contextlib.suppress(OSError):
-                        os.write(2, part)
-        return bool(ready)
-
-    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer to a request. Raises RunnerBroken."""
-        self.say(request)
-        end = time.monotonic() + seconds
-        while b"\n" not in self.line and len(self.line) < LONGEST_LINE and self.child.stdout in self.pipes:
-            if (left := end - time.monotonic()) <= 0 or not self.read(left):
-                raise RunnerBroken(f"no answer within {seconds:g} s; ended")
-        line, newline, self.line = self.line.partition(b"\n")
-        if not (line or newline):
-            raise RunnerBroken(f"it stopped, {self.code()}")
-        began = repr(line[:80].decode("utf-8", errors="replace"))
-        if not newline:
-            raise RunnerBroken(f"its answer has no end: {began}")
-        try:
-            found = strict_json(line, "its answer")
-        except Damaged as error:
-            raise RunnerBroken(f"{error}: {began}") from error
-        if not isinstance(found, dict):
-            raise RunnerBroken(f"its answer is no JSON object: {began}")
-        return found
-
-    def say(self, request: Mapping[str, Any]) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how
-            self.child.stdin.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
-            self.child.stdin.flush()
-
-    def code(self) -> str:
-        """How it ended."""
-        try:
-            number = self.child.wait(1)
-        except subprocess.TimeoutExpired:
-            return "its output closed while it ran on; ended"
-        return f"by signal {-number} ({signal.strsignal(-number)})" if number < 0 else f"exit code {number}"
-
-    def end(self) -> str:
-        """Stop it, and what it started, at once; the end of its stderr."""
-        try:
-            os.killpg(self.child.pid, signal.SIGKILL)
-        except OSError:
-            self.child.kill()
-        self.child.wait()
-        most = 32  # reads, for something it started elsewhere may still hold its pipes
-        while most and self.read(0):
-            most -= 1
-        for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
-            with contextlib.suppress(OSError):
-                stream.close()
-        words = printable(self.tail.decode("utf-8", errors="replace").strip())
-        return f"; its stderr ends: {words}" if words else "; its stderr is empty"
+class Unable(PerefError):
+    """The runner answered that it could not compute a case."""
 
 
 @contextlib.contextmanager
@@ -149,7 +71,8 @@ def tensors_written(path: str | Path, most: int, at: int | None = None) -> dict[
 
 class Respondent:
     """A program that answers one case after the other, started anew for the next one where it ended. `lent`
-    is its folder, see `lent_folder`; `hello` the first request, beside the folder.
+    is its folder, see `lent_folder`; `hello` the first request, beside the folder; it has so many seconds for
+    an answer. The last of its stderr is kept; `aloud`, all of it is also printed on ours.
     """
 
     def __init__(
@@ -159,19 +82,89 @@ class Respondent:
         self.argv, self.seconds, self.aloud = argv, seconds, aloud
         self.hello = {"cmd": "hello", **hello, "dir": str(folder)}
         self.seq = self.ended = 0
-        self.process: Process | None = None
+        self.skipped: dict[str, str] = {}  # case -> why
+        self.child: Any = None
+        self.line = self.tail = b""
 
     def start(self) -> dict[str, Any]:
-        """Its first answer. Raises RunnerBroken."""
-        self.process = Process(self.argv, self.aloud)
-        return self.process.ask(self.hello, self.seconds)
+        """Its first answer. Raises RunnerBroken, and Misuse where it cannot be started."""
+        try:
+            pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            self.child = subprocess.Popen(self.argv, **pipes, start_new_session=True)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Misuse(f"--cmd: {self.argv[0]} cannot be started: {why}") from error
+        self.pipes = [self.child.stdout, self.child.stderr]
+        return self.ask(self.hello)
+
+    def read(self, seconds: float) -> bool:
+        """Take what it writes within so many seconds; whether it wrote anything, or closed a pipe."""
+        ready = select.select(self.pipes, [], [], seconds)[0]
+        for pipe in ready:
+            part = os.read(pipe.fileno(), PART)
+            if not part:
+                self.pipes.remove(pipe)
+            elif pipe is self.child.stdout:
+                self.line += part
+            else:
+                self.tail = (self.tail + part)[-TAIL:]
+                if self.aloud:
+                    with contextlib.suppress(OSError):
+                        os.write(2, part)
+        return bool(ready)
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request. Raises RunnerBroken."""
+        self.say(request)
+        end = time.monotonic() + self.seconds
+        while b"\n" not in self.line and len(self.line) < LONGEST_LINE and self.child.stdout in self.pipes:
+            if (left := end - time.monotonic()) <= 0 or not self.read(left):
+                raise RunnerBroken(f"no answer within {self.seconds:g} s; ended")
+        line, newline, self.line = self.line.partition(b"\n")
+        if not (line or newline):
+            raise RunnerBroken(f"it stopped, {self.code()}")
+        try:
+            if not newline:
+                raise Damaged("its answer has no end")
+            if isinstance(found := strict_json(line, "its answer"), dict):
+                return found
+            raise Damaged("its answer is no JSON object")
+        except Damaged as error:
+            began = repr(line[:80].decode("utf-8", errors="replace"))
+            raise RunnerBroken(f"{error}: {began}") from error
+
+    def say(self, request: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how
+            self.child.stdin.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
+            self.child.stdin.flush()
+
+    def code(self) -> str:
+        """How it ended."""
+        try:
+            number = self.child.wait(1)
+        except subprocess.TimeoutExpired:
+            return "its output closed while it ran on; ended"
+        return f"by signal {-number} ({signal.strsignal(-number)})" if number < 0 else f"exit code {number}"
 
     def close(self) -> str:
-        """It ends; the end of its stderr, "" where none runs."""
-        process, self.process = self.process, None
-        return process.end() if process else ""
+        """Stop it, and what it started, at once; the end of its stderr, "" where it does not run."""
+        if self.child is None:
+            return ""
+        try:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        except OSError:
+            self.child.kill()
+        self.child.wait()
+        most = 32  # reads, for something it started elsewhere may still hold its pipes
+        while most and self.read(0):
+            most -= 1
+        for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+        words = printable(self.tail.decode("utf-8", errors="replace").strip())
+        self.child, self.line, self.tail = None, b"", b""
+        return f"; its stderr ends: {words}" if words else "; its stderr is empty"
 
-    @contextlib.contextmanager
     def exchange(
         self,
         case: Mapping[str, Any],
@@ -179,10 +172,12 @@ class Respondent:
         request: Mapping[str, Any],
         data: bytes,
         text: Callable[[Any], str] | None = None,
-    ) -> Iterator[tuple[dict[str, Any], Callable[[], dict[str, Tensor]]]]:
-        """The answer on a case, and what reads its outputs; its inputs go as a file and, where it is wanted,
-        the request in lines as another. Where RunnerBroken is raised, inside too, the program has ended, and
-        the end of its stderr is told.
+    ) -> dict[str, Tensor] | None:
+        """The outputs of a case, None where it was skipped; its inputs go as a file and, where it is wanted,
+        the request in lines as another.
+
+        Raises Refused and Unable, under the name of what was `raised` where that is told; RunnerBroken, with
+        the end of its stderr, and it has ended.
         """
         self.seq += 1
         files = {} if text is None else {"text": f"case-{self.seq}.txt"}
@@ -192,11 +187,23 @@ class Respondent:
             self.hand_over(files["in"], data)
             if text:
                 self.hand_over(files["text"], text(request).encode())
-            if self.process is None:
+            if self.child is None:
                 self.start()
-            assert self.process is not None
-            answer = self.process.ask(request, self.seconds)
-            yield answer, lambda: tensors_written(files["out"], room(case, inputs), self.at)
+            answer = self.ask(request)
+            words = lambda key: str(answer.get(key, ""))[:LONGEST_MESSAGE]
+            if answer.get("seq") != self.seq or type(answer.get("seq")) is not int:
+                raise RunnerBroken(f"it answered seq {words('seq')} where {self.seq} was asked")
+            match answer.get("status"):
+                case "ok":
+                    return tensors_written(files["out"], room(case, inputs), self.at)
+                case "skip":
+                    self.skipped[case.get("id", "")] = words("reason") or "no reason given"
+                    return None
+                case "refused" | "error" as status:
+                    kind: Any = Refused if status == "refused" else Unable
+                    said = words("message") or f"{status}, without a message"
+                    raise type(words("raised") or kind.__name__, (kind,), {})(said)
+            raise RunnerBroken(f"its status is {words('status')!r}; expected ok, skip, refused or error")
         except RunnerBroken as error:
             self.ended += 1
             raise RunnerBroken(f"{error}{self.close()}") from error

@@ -25,11 +25,7 @@ WRONGS = ("setting", "width", "heads", "shape", "position", "mask", "dtype")
 
 
 class Refused(Exception):
-    """What a runner in another process says in place of an exception."""
-
-    def __init__(self, kind: str = "", words: str = "refused"):
-        super().__init__(words)
-        self.kind = kind
+    """What another process says in place of an exception."""
 
 
 def materialised(words: dict[str, Any]) -> dict[str, np.ndarray]:

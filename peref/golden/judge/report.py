@@ -3,8 +3,8 @@
 Not here: how tensors are judged (judged), how a report is told (text, junit, html).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import Any
 
 from peref.errors import PerefError, counted
 from peref.golden.diagnosis.summary import Probable
-from peref.golden.judge.result import AGAIN, FULL_NAMES, Outcome, Result
+from peref.golden.judge.result import AGAIN, FULL_NAMES, Outcome, Result, listed_by
 from peref.golden.judge.unexplained import Unexplained, unexplained
 from peref.golden.spec.book import Book
 
@@ -75,7 +75,7 @@ class Report:
     @cached_property
     def kinds(self) -> dict[str, list[Result]]:
         """Failures to be told together: what they are, and which."""
-        return results_by((r for r in self.failed if r.aside not in ("", AGAIN)), lambda r: r.aside)
+        return listed_by((r for r in self.failed if r.aside not in ("", AGAIN)), lambda r: r.aside)
 
     @cached_property
     def left_out(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class Report:
 
     @cached_property
     def came(self) -> list[Result]:
-        return [r for r in self.results if r.came]
+        return [r for r in self.results if r.got]
 
     @cached_property
     def owed(self) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ class Report:
 
     def in_dtypes(self) -> dict[str, list[Result]]:
         """What was compared, by the dtype that it counts under."""
-        return results_by(self.results, lambda r: r.dtype_asked)
+        return listed_by(self.results, lambda r: r.dtype_asked)
 
     @cached_property
     def unexplained(self) -> list[Unexplained]:
@@ -118,23 +118,15 @@ class Report:
         return classes_of(self.results)
 
 
-def results_by(results: Iterable[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
-    """The results by key(result), as they come."""
-    found: dict[str, list[Result]] = {}
-    for r in results:
-        found.setdefault(key(r), []).append(r)
-    return found
-
-
 def classes_of(results: Iterable[Result]) -> dict[str, int]:
     """How many came in each class; what is right only in another dtype than was asked for is in none."""
-    grades = [r.verdict.grade for r in results if r.came and not (r.passed and r.aside)]
+    grades = [r.verdict.grade for r in results if r.got and not (r.passed and r.aside)]
     return {name: grades.count(name) for name in ("A", "B", "C", "FAIL")}
 
 
 def verdict_in(results: list[Result]) -> str:
     """What is said of all results in one dtype: right, wrong, incomplete, or to what it is right."""
-    came = [r for r in results if r.came]
+    came = [r for r in results if r.got]
     if not all(r.passed for r in came):
         return "wrong"
     return max((r.aside for r in came), default="") or ("right" if came == results else "incomplete")
@@ -194,7 +186,7 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "skipped": report.skipped,
         "crashes": report.crashes,
         "probable": [one.data() for one in report.probable],
-        "unexplained": [one.data() for one in report.unexplained],
+        "unexplained": [asdict(one) for one in report.unexplained],
         "results": [r.data() | repeated(r, report) for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }

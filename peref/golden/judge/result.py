@@ -3,7 +3,8 @@
 Not here: how it is found out (report, causes, declared), how it is told (text).
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from peref.golden.diagnosis.answer import Trap
@@ -14,6 +15,14 @@ from peref.golden.spec.rule import Verdict
 FULL_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MISSING = "missing"
 AGAIN = "as in float32"  # it fails there too, and is told there
+
+
+def listed_by(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    """The items by key(item), as they come."""
+    found: dict[Any, list[Any]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 @dataclass(frozen=True)
@@ -43,10 +52,6 @@ class Result:
         return self.got.dtype if self.got else self.asked
 
     @property
-    def came(self) -> bool:
-        return self.got is not None
-
-    @property
     def id(self) -> str:
         return f"{self.entry.id}:{self.name}"
 
@@ -60,12 +65,10 @@ class Result:
             "class": self.verdict.grade,
             "used": self.verdict.worst,
             "passed": self.passed,
-            "came": self.came,
+            "came": self.got is not None,
             "variant": self.variant or None,
             "first_wrong": None if self.first is None else list(self.first),
-            "trap": None
-            if self.trap is None
-            else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
+            "trap": self.trap and asdict(self.trap) | {"flag": self.trap.flag or None},
             "follows": self.follows or None,
             "aside": self.aside or None,
             "why": self.entry.words["why"],

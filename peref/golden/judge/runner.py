@@ -31,10 +31,9 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get
-from peref.errors import Misuse, PerefError
+from peref.errors import Misuse
 from peref.golden import SPEC_VERSION
-from peref.golden.judge.process import Respondent, RunnerBroken
-from peref.golden.judge.refusals import Refused
+from peref.golden.judge.process import Respondent, RunnerBroken, Unable
 from peref.golden.judge.wire import encoded_inputs, request_text
 from peref.golden.spec.files import Tensor
 from peref.schema import misfit
@@ -72,10 +71,6 @@ HELLO = {  # what a first answer must be
 }
 
 
-class Unable(PerefError):
-    """The runner answered that it could not compute a case."""
-
-
 class Runner(Respondent):
     """A command as function(case, inputs) -> outputs, None for a case that it does not claim; started by
     `start`.
@@ -95,7 +90,6 @@ class Runner(Respondent):
         self.command, self.dtype = command, dtype
         super().__init__(argv, lent, seconds, {"protocol": PROTOCOL, "spec": SPEC_VERSION}, False)
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
-        self.skipped: dict[str, str] = {}
         self.supports: Mapping[str, Any] = {}
 
     def start(self) -> dict[str, Any]:
@@ -116,18 +110,18 @@ class Runner(Respondent):
 
     def bye(self) -> None:
         """Let it end by itself."""
-        if (process := self.process) is None or process.child.poll() is not None:
+        if (child := self.child) is None or child.poll() is not None:
             return
-        process.say({"cmd": "bye"})
+        self.say({"cmd": "bye"})
         with contextlib.suppress(OSError):
-            process.child.stdin.close()
+            child.stdin.close()
         end = time.monotonic() + PATIENCE
-        while process.child.poll() is None and time.monotonic() < end:
-            process.read(0.02)
-        late = process.child.returncode is None
-        said = f"it did not end within {PATIENCE} s" if late else f"{process.code()} at its end"
+        while child.poll() is None and time.monotonic() < end:
+            self.read(0.02)
+        late = child.returncode is None
+        said = f"it did not end within {PATIENCE} s" if late else f"{self.code()} at its end"
         told = self.close()
-        if process.child.returncode:
+        if child.returncode:
             self.crashes["bye"] = self.named(f"asked bye: {said}{told}")
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
@@ -152,28 +146,12 @@ class Runner(Respondent):
         request = {"id": case["id"], "encoding": case["encoding"], "level": level, "dtype": self.dtype}
         request |= {"facts": case["facts"], "options": case["options"], "want": want}
         data = encoded_inputs(inputs, self.dtype)
-        text = lambda whole: request_text(whole, data)
         try:
-            with self.exchange(case, inputs, request, data, text) as (answer, outputs):
-                words = lambda key: str(answer.get(key, ""))[:500]
-                if answer.get("seq") != self.seq or type(answer.get("seq")) is not int:
-                    raise RunnerBroken(f"it answered seq {words('seq')} where {self.seq} was asked")
-                match answer.get("status"):
-                    case "ok":
-                        found = outputs()
-                        if strange := sorted(found.keys() - set(want)):
-                            said = f"it gave {strange[0][:80]}, which was not asked for"
-                            raise Unable(f"{said}; wanted: {', '.join(want)}")
-                        return found
-                    case "skip":
-                        self.skipped[case["id"]] = words("reason") or "no reason given"
-                    case "refused":
-                        raise Refused(words("kind"), words("message") or "refused")
-                    case "error":
-                        raise Unable(words("message") or "an error without a message")
-                    case _:
-                        said = f"its status is {words('status')!r}; expected ok, skip, refused or error"
-                        raise RunnerBroken(said)
+            found = self.exchange(case, inputs, request, data, lambda whole: request_text(whole, data))
         except RunnerBroken as error:
             self.crashes[case["id"]] = self.named(error)
-        return None
+            return None
+        if found and (strange := sorted(found.keys() - set(want))):
+            said = f"it gave {strange[0][:80]}, which was not asked for"
+            raise Unable(f"{said}; wanted: {', '.join(want)}")
+        return found

@@ -6,7 +6,6 @@ What comes from reports is text and stays text: no character of it is markup.
 import html
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from peref.golden.judge.matrix import (
     WORST,
@@ -29,26 +28,20 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of the page; without a head it has no table."""
-
-    title: str
-    text: str = ""
-    head: Sequence[str] = ()
-    body: Sequence[Sequence[str | Cell]] = ()
+# title, text, and head and rows of a table; without a head there is none
+Part = tuple[str, str, Sequence[str], Sequence[Sequence[str | Cell]]]
 
 
 def parts(found: list[Column]) -> Iterator[Part]:
     names = [c.name for c in found]
-    yield Part(f"Implementations against the golden files, specification {found[0].spec}", LEGEND)
+    yield f"Implementations against the golden files, specification {found[0].spec}", LEGEND, (), ()
     cells: list[list[str | Cell]] = [[*row, *(cell(c, row) for c in found)] for row in table_rows(found)]
-    yield Part("Encodings", "", ["encoding", "level", *names], cells)
+    yield "Encodings", "", ["encoding", "level", *names], cells
     if nobody := unclaimed(found):
-        yield Part("Claimed by none", ", ".join(nobody))
+        yield "Claimed by none", ", ".join(nobody), (), ()
     about = sorted({key for c in found for key in c.about})
     body = [[c.name, *(c.about.get(key, "") for key in about), *map(str, c.grades.values())] for c in found]
-    yield Part("Reports", f"Golden files {found[0].golden[:16]}.", ["name", *about, *WORST], body)
+    yield "Reports", f"Golden files {found[0].golden[:16]}.", ["name", *about, *WORST], body
     wrong = []
     for name, one, count in first_failures(found):
         used = "not comparable" if one.get("used") is None else f"{one['used']:.3g}"
@@ -61,23 +54,23 @@ def parts(found: list[Column]) -> Iterator[Part]:
             "tensors of the case fail."
         )
         head = ["name", "tensor", "dtype", "times the budget", "looks like", "tensors"]
-        yield Part("Failures", text, head, wrong)
+        yield "Failures", text, head, wrong
     if flags := by_flag(found):
         said = lambda bad, n: f"{bad} of {n}" if n else "-"
         body = [[flag, *(said(*counts) for counts in some)] for flag, some in flags.items()]
-        yield Part("Traps", "Cases with the flag that fail, of those compared.", ["flag", *names], body)
+        yield "Traps", "Cases with the flag that fail, of those compared.", ["flag", *names], body
 
 
 def markdown(found: list[Column]) -> str:
     """All parts in Markdown."""
     row = lambda cells: f"| {' | '.join(cells)} |"
     lines = []
-    for level, part in enumerate(parts(found)):
-        lines += [f"{'##' if level else '#'} {escaped(part.title)}", ""]
-        lines += [escaped(part.text), ""] if part.text else []
-        if part.head:
-            lines += [row(map(escaped, part.head)), row(["---"] * len(part.head))]
-            lines += [*(row(escaped(str(x)) for x in cells) for cells in part.body), ""]
+    for level, (title, text, head, body) in enumerate(parts(found)):
+        lines += [f"{'##' if level else '#'} {escaped(title)}", ""]
+        lines += [escaped(text), ""] if text else []
+        if head:
+            lines += [row(map(escaped, head)), row(["---"] * len(head))]
+            lines += [*(row(escaped(str(x)) for x in cells) for cells in body), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -90,13 +83,13 @@ def escaped(text: str) -> str:
 
 def matrix_page(found: list[Column]) -> str:
     """All parts as one HTML page."""
-    body, every = [], list(parts(found))
-    for level, part in enumerate(every):
+    lines, every = [], list(parts(found))
+    for level, (title, text, head, body) in enumerate(every):
         tag = "h2" if level else "h1"
-        body.append(f"<{tag}>{html.escape(part.title)}</{tag}>")
-        body += [f"<p>{html.escape(part.text)}</p>"] if part.text else []
-        body += [html_table(part.head, (map(table_cell, cells) for cells in part.body))] if part.head else []
-    return html_page(every[0].title, "\n".join(body))
+        lines.append(f"<{tag}>{html.escape(title)}</{tag}>")
+        lines += [f"<p>{html.escape(text)}</p>"] if text else []
+        lines += [html_table(head, (map(table_cell, cells) for cells in body))] if head else []
+    return html_page(every[0][0], "\n".join(lines))
 
 
 def table_cell(x: str | Cell) -> str:

@@ -42,20 +42,15 @@ def failure_lines(r: Result, repeat: str = "") -> list[str]:
     """
     if r.aside:
         return [f"wrong         {r.aside}", *kind_lines(r.aside, [r], repeat)]
+    found, flags = list(r.said), r.entry.words["flags"]
     if r.follows:
-        return [
-            *r.said,
-            f"{'same as' if r.trap else 'follows from':13} {r.follows}",
-            *again(repeat, r.entry.id),
-        ]
-    found = [*r.said, "looks like    no known trap"]
-    if r.trap:
-        more = f"  (more: {share.program()} explain {r.trap.flag})" if r.trap.flag else ""
-        found[-1] = f"looks like    {r.trap.words}{more}"
-        found += [f"evidence      {r.trap.evidence}"] if r.trap.evidence else []
-    found.append(f"why this case {r.entry.words['why']}")
-    if r.entry.words["flags"]:
-        found.append(f"catches       {', '.join(r.entry.words['flags'])}")
+        found.append(f"{'same as' if r.trap else 'follows from':13} {r.follows}")
+    else:
+        more = f"  (more: {share.program()} explain {r.trap.flag})" if r.trap and r.trap.flag else ""
+        found.append(f"looks like    {r.trap.words if r.trap else 'no known trap'}{more}")
+        found += [f"evidence      {r.trap.evidence}"] if r.trap and r.trap.evidence else []
+        found.append(f"why this case {r.entry.words['why']}")
+        found += [f"catches       {', '.join(flags)}"] if flags else []
     return [*found, *again(repeat, r.entry.id)]
 
 

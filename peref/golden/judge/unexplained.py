@@ -4,8 +4,7 @@ from which token or distance on, and what all failing cases have and no right on
 Facts alone: each line can be read off the results. Not here: guesses (diagnosis).
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from peref.errors import counted
 from peref.golden.diagnosis.summary import Probable
-from peref.golden.judge.result import Outcome, Result
+from peref.golden.judge.result import Outcome, Result, listed_by
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.rule import CLASSES
@@ -26,11 +25,7 @@ class Unexplained:
     """An encoding that fails without a trap that gives what came, and label -> what is known."""
 
     encoding: str
-    known: Mapping[str, str]
-
-    def data(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"encoding": self.encoding, "known": dict(self.known)}
+    known: dict[str, str]
 
 
 def unexplained(
@@ -38,12 +33,9 @@ def unexplained(
 ) -> list[Unexplained]:
     """One for each encoding whose numbers are wrong where no trap gives what came in each failing case."""
     named = {name for one in probable if one.explains for name in one.encodings}
-    found: dict[str, list[Result]] = defaultdict(list)
-    for r in results:
-        found[r.entry.words["encoding"]].append(r)
     return [
         Unexplained(name, known_of(some, [o for o in outcomes if o.words["encoding"] == name]))
-        for name, some in found.items()
+        for name, some in listed_by(results, lambda r: r.entry.words["encoding"]).items()
         if name not in named and any(not r.passed and r.verdict.used is not None for r in some)
     ]
 
@@ -68,41 +60,29 @@ def known_of(results: list[Result], outcomes: Iterable[Outcome]) -> dict[str, st
 
 def of_levels(cases: Iterable[Entry], failing: set[str]) -> str:
     """Which levels are right and which wrong, in the order of the levels."""
-    count: dict[str, list[bool]] = defaultdict(list)
-    for entry in cases:
-        count[entry.words["level"]].append(entry.id in failing)
-    found = []
-    for level in sorted(count, key=LEVELS.index):
-        bad, every = sum(count[level]), counted(len(count[level]), "case")
+    found, levels = [], listed_by(cases, lambda entry: entry.words["level"])
+    for level in sorted(levels, key=LEVELS.index):
+        bad = sum(entry.id in failing for entry in levels[level])
+        every = counted(len(levels[level]), "case")
         found.append(f"{level} wrong ({bad} of {every})" if bad else f"{level} right ({every})")
     return ", ".join(found)
 
 
 def of_beginnings(wrong: Iterable[Result]) -> str:
     """From which token or distance on cases are wrong."""
-    tokens: dict[str, tuple[int, bool]] = {}
-    for r in wrong:
-        if (begins := first_token(r)) is not None:
-            tokens[r.entry.id] = min(begins, tokens.get(r.entry.id, begins))
-    later = {name: begins for name, begins in tokens.items() if begins[0]}
+    begins = []
+    for some in listed_by((r for r in wrong if r.verdict.used is not None), lambda r: r.entry.id).values():
+        bad = [r.entry.tokens_of(r.name, r.verdict.wrong(CLASSES[-1][0])) for r in some]
+        if (tokens := np.concatenate(bad)).size:
+            begins.append((int(tokens.min()), some[0].entry.words["facts"].get("calls", ())))
+    later = [(t, calls) for t, calls in begins if t]
     if not later:
-        return "the first token is wrong already" if tokens else ""
-    first = sorted({t for t, _ in later.values()})
+        return "the first token is wrong already" if begins else ""
+    first = sorted({t for t, _ in later})
     words = f"token {first[0]}" if len(first) == 1 else f"tokens {first[0]} to {first[-1]}"
-    words = f"{len(later)} of {counted(len(tokens), 'failing case')} begin to be wrong at {words}"
-    calls = all(call for _, call in later.values())
-    return words + (", where a call with a cache begins" if calls else "")
-
-
-def first_token(r: Result) -> tuple[int, bool] | None:
-    """The first token that is wrong, and whether a later call begins there; None where there are none."""
-    if r.verdict.used is None:
-        return None
-    bad = r.entry.tokens_of(r.name, r.verdict.wrong(CLASSES[-1][0]))
-    if not bad.size:
-        return None
-    t = int(bad[0])
-    return t, any(c["first"] == t and not c["fresh"] for c in r.entry.words["facts"].get("calls", ()))
+    words = f"{len(later)} of {counted(len(begins), 'failing case')} begin to be wrong at {words}"
+    of_call = all(any(c["first"] == t and not c["fresh"] for c in calls) for t, calls in later)
+    return words + (", where a call with a cache begins" if of_call else "")
 
 
 def facts_of(entry: Entry) -> dict[str, Any]:

@@ -137,15 +137,13 @@ class Case:
     def words(self) -> dict[str, Any]:
         """As it stands in cases.json."""
         facts: dict[str, Any] = {letter: getattr(self, letter) for letter in FACTS}
-        if turning(self.encoding):
-            facts["R"] = self.config.R
-        if self.before is not None:
-            facts["before"] = self.before
-        if self.level == "cross":
-            facts["S"] = self.S
+        facts |= {"R": self.config.R} if turning(self.encoding) else {}
+        facts |= {} if self.before is None else {"before": self.before}
+        facts |= {"S": self.S} if self.level == "cross" else {}
         if self.cycle:
             facts["cycle"] = [[name, plain_options(given)] for name, given in self.config.pe]
-        found = {
+        known = {v.name: v.words for v in self.variants}
+        return {
             "id": self.id,
             "encoding": self.encoding,
             "level": self.level,
@@ -154,13 +152,7 @@ class Case:
             "options": {} if self.cycle else plain_options(self.config.pe[0][1]),
             "facts": facts,
             "depth": self.depth,
-        }
-        if self.variants:
-            found["acceptable"] = {
-                "norm": self.variants[0].name,
-                "variants": {v.name: v.words for v in self.variants},
-            }
-        return found
+        } | ({"acceptable": {"norm": self.variants[0].name, "variants": known}} if known else {})
 
 
 def sized(name: str, level: str, slug: str, why: str, flags: tuple[str, ...] = (), **given: Any) -> Case:

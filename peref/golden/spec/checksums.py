@@ -20,14 +20,13 @@ import contextlib
 import hashlib
 import io
 import re
-import stat
 import tarfile
 from itertools import groupby
 from pathlib import Path
 
 from peref import share
 from peref.errors import Damaged, PerefError
-from peref.store import is_file, read_bytes, write_bytes
+from peref.store import check_own, is_file, read_bytes, write_bytes
 
 VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
 # of one encoding, beside SUMS
@@ -72,25 +71,14 @@ def in_folder(folder: Path) -> dict[str, bytes]:
     found = {VERSION: read_bytes(version)}
     for one in sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL)):
         inside = [one, *one.rglob("*")]
-        for path in inside:
-            check_plain(path)
+        # in a folder of somebody's a link may lead anywhere; what comes with peref, installers link
+        for path in [] if comes_with_peref(place) else inside:
+            check_own(path, folder=path.is_dir())
         there = {p.relative_to(place).as_posix(): read_bytes(p) for p in inside if not p.is_dir()}
         found |= of_encoding(one.name, there, place)
     if len(found) == 1:
         raise Untrue(f"{folder}: no golden files here; restore the folder")
     return found
-
-
-def check_plain(path: Path) -> None:
-    """Raises Untrue for a link, and for a file that has other names too: in a folder of somebody's both may
-    lead anywhere. The golden files that come with peref may have several names: installers link them.
-    """
-    about = path.lstat()
-    if stat.S_ISLNK(about.st_mode):
-        raise Untrue(f"{path}: a link; golden files lie in folders of their own: cp -rL copies them so")
-    if stat.S_ISREG(about.st_mode) and about.st_nlink > 1 and not comes_with_peref(path):
-        names = f"a file with {about.st_nlink} names (hard links)"
-        raise Untrue(f"{path}: {names}; golden files have one each: cp -r --no-preserve=links copies them so")
 
 
 def comes_with_peref(path: Path) -> bool:

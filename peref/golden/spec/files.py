@@ -75,17 +75,14 @@ def strict_json(text: bytes, where: str) -> Any:
             raise ValueError(f"the key {twice[:60]!r} is there twice")
         return found
 
-    def no_constant(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON number")
-
     def finite(word: str) -> float:
         if not math.isfinite(x := float(word)):
-            raise ValueError("a number beyond float64")
+            raise ValueError(f"{word[:40]} is no JSON number, or beyond float64")
         return x
 
     try:
         found = json.loads(
-            text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant, parse_float=finite
+            text.decode("utf-8"), object_pairs_hook=once, parse_constant=finite, parse_float=finite
         )
         if depth([found]) > DEEPEST + 1:
             raise ValueError(f"nested deeper than {DEEPEST}")

@@ -31,12 +31,8 @@ from peref.golden.spec.files import Tensor
 
 ROUNDOFF = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 TINY = {"F64": 2.0**-1074, "F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}  # steps of numbers near 0
-LARGEST_NUMBER = {
-    "F64": np.inf,
-    "F32": float(np.finfo(np.float32).max),
-    "F16": 65504.0,
-    "BF16": (2 - 2.0**-7) * 2.0**127,
-}
+FORMS = {"F32": (23, 127), "F16": (10, 15), "BF16": (7, 127)}  # bits of a fraction, the largest exponent
+LARGEST_NUMBER = {"F64": np.inf} | {name: (2 - 2.0**-n) * 2.0**top for name, (n, top) in FORMS.items()}
 K_OUT, K_ACC = {"A": 2.0, "B": 2.0, "C": 4.0}, 4.0
 CLASSES = (("A", 1.0), ("B", 16.0), ("C", 64.0))
 
