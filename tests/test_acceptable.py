@@ -13,6 +13,7 @@ from making.catalogue import catalogue
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
+from peref.golden.judge import trial
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book, Untrue
@@ -87,6 +88,16 @@ def test_what_check_says(book, capsys, tmp_path, monkeypatch):
     assert "the norm here is 8 slopes of 8 heads" in out
     assert run_cli([*words, "--json"], Signals()) == 0
     assert [r["variant"] for r in json.loads(capsys.readouterr().out)["results"]] == ["paper", "paper"]
+
+
+def test_a_test_takes_either_reading(book):
+    """As check does; a reading that nobody has fails."""
+    one = trial.trials(book, case="alibi.table/slopes-12")[0]
+    norm, paper = (one.entry.want("bias", reading) for reading in ("", "paper"))
+    one.check(bias=norm)
+    one.check(bias=paper)
+    with pytest.raises(AssertionError, match=r"FAIL alibi\.table/slopes-12  bias"):
+        one.check(bias=(norm + paper) / 2)
 
 
 def test_a_reading_that_is_none():

@@ -4,7 +4,6 @@ said.
 Not here: pytest (pytest_peref), the rule and the diagnosis (report).
 """
 
-import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +14,10 @@ import numpy as np
 
 from peref import share
 from peref.errors import Misuse, did_you_mean
-from peref.golden.diagnosis.ranking import diagnosed
-from peref.golden.judge.causes import followed, in_order
 from peref.golden.judge.function import plain
 from peref.golden.judge.implementation import inputs_in, numpy_dtype, tensor_of
-from peref.golden.judge.judged import DTYPES, judged_tensor
-from peref.golden.judge.selection import Pick
+from peref.golden.judge.judged import DTYPES, judged_case, with_traps
+from peref.golden.judge.selection import ASKED, Pick
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
@@ -71,16 +68,12 @@ class Trial:
         known, has = {spelled: name for name in names for spelled in (plain(name), name)}, ", ".join(names)
         if not given:
             raise Misuse(f"{self.entry.id}: nothing to check; it has {has}")
-        results = []
-        for name, y in given.items():
-            if name not in known:
-                meant = did_you_mean(name, known, f"it has {has}")
-                raise Misuse(f"{self.entry.id} has no output {name}{meant}")
-            got = tensor_of(known[name], y)
-            r = judged_tensor(self.entry, known[name], got, self.limit, asked=DTYPES[self.dtype])
-            trap = None if r.passed or r.aside or not r.got else diagnosed(self.entry, r.name, r.got)
-            results.append(replace(r, trap=trap))
-        wrong = [one for one in followed(in_order(results)) if not one.passed]
+        if unknown := [name for name in given if name not in known]:
+            meant = did_you_mean(unknown[0], known, f"it has {has}")
+            raise Misuse(f"{self.entry.id} has no output {unknown[0]}{meant}")
+        came = {known[name]: tensor_of(known[name], y) for name, y in given.items()}
+        told, _ = with_traps(judged_case(self.entry, came, self.limit, DTYPES[self.dtype]))
+        wrong = [one for one in told if not one.passed]
         if wrong:
             again = f"\n  repeat        pytest {shlex.quote(self.place)}"
             raise AssertionError("\n\n".join(["", *(f"{failure_block(one)}{again}" for one in wrong)]))
@@ -95,37 +88,29 @@ def as_tuple(x: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def trials(
-    book: Book,
-    *,
-    pe: str | Sequence[str] = (),
-    level: str | Sequence[str] = (),
-    flag: str | Sequence[str] = (),
-    case: str | Sequence[str] = (),
-    group: str | Sequence[str] = (),
-    dtypes: str | Sequence[str] = "f64",
-    limit: str = "C",
-    **unknown: Any,
+    book: Book, *, dtypes: str | Sequence[str] = "f64", limit: str = "C", **asked: str | Sequence[str]
 ) -> list[Trial]:
-    """The cases that are asked for, in each dtype. Raises Misuse for a word that is not known, and where
-    no case is left.
+    """The cases that are asked for by pe, level, flag, case and group, in each dtype. Raises Misuse for a
+    word that is not known, and where no case is left.
     """
-    if unknown:
-        keys = [key for key in inspect.signature(trials).parameters if key not in ("book", "unknown")]
-        name = next(iter(unknown))
-        raise Misuse(f"the mark peref has no {name}{did_you_mean(name, keys, 'it has ' + ', '.join(keys))}")
+    fields = {option.removeprefix("--"): field for field, (option, *_) in ASKED.items()}
+    known = [*reversed(fields), "dtypes", "limit"]
+    for name in asked.keys() - fields.keys():
+        raise Misuse(f"the mark peref has no {name}{did_you_mean(name, known, 'it has ' + ', '.join(known))}")
     if limit not in dict(CLASSES):
         raise Misuse(f"limit={limit!r}; expected one of {', '.join(dict(CLASSES))}")
     for dtype in as_tuple(dtypes):
         if dtype not in DTYPES:
             raise Misuse(f"dtypes has {dtype!r}; expected one of {', '.join(DTYPES)}")
         numpy_dtype(dtype)
-    pick, several = Pick(*map(as_tuple, (case, group, flag, level, pe))), len(as_tuple(dtypes)) > 1
+    pick = Pick(**{fields[name]: as_tuple(x) for name, x in asked.items()})
+    several = len(as_tuple(dtypes)) > 1
     found = [
         Trial(entry, f"{entry.id}-{dtype}" if several else entry.id, dtype, limit)
         for entry in filter(pick, book.entries.values())
         for dtype in as_tuple(dtypes)
     ]
     if not found:
-        asked = ", ".join(f"{name}={words}" for name, words in vars(pick).items() if words)
-        raise Misuse(f"no golden case is left by {asked}; see: {share.program()} golden show")
+        left = ", ".join(f"{name}={words}" for name, words in vars(pick).items() if words)
+        raise Misuse(f"no golden case is left by {left}; see: {share.program()} golden show")
     return found
