@@ -99,8 +99,8 @@ def after_the_first_call(case, right):
 def test_where_a_trace_begins_to_be_wrong(book):
     (one,) = report_of(book, "alibi", ("trace",), after_the_first_call).unexplained
     assert one.known == {
-        "levels": "trace wrong (4 of 4 cases)",
-        "begins": "4 of 4 failing cases begin to be wrong at tokens 2 to 4, where a call with a cache begins",
+        "levels": "trace wrong (5 of 5 cases)",
+        "begins": "5 of 5 failing cases begin to be wrong at tokens 2 to 4, where a call with a cache begins",
     }
 
 
