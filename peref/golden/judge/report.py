@@ -98,7 +98,7 @@ class Report:
 
     def in_dtypes(self) -> dict[str, list[Result]]:
         """What was compared, by the dtype that it counts under."""
-        return listed_by(self.results, lambda r: r.dtype_asked)
+        return listed_by(self.results, lambda r: FULL_NAMES.get(r.dtype_asked, r.dtype_asked))
 
     @cached_property
     def unexplained(self) -> list[Unexplained]:
@@ -175,7 +175,7 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "no_longer_failing": report.stale,
         "classes": report.by_class(),
         "dtypes": {
-            FULL_NAMES.get(name, name): {"verdict": verdict_in(some), "classes": classes_of(some)}
+            name: {"verdict": verdict_in(some), "classes": classes_of(some)}
             for name, some in report.in_dtypes().items()
         },
         "missing": {case: [name for c, name in report.missing if c == case] for case, _ in report.missing},

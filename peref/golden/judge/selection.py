@@ -24,6 +24,7 @@ from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.entries import Entry
 from peref.store import read_bytes
 
+EVERY_LEVEL = ", ".join((*LEVELS, "refuse", "law"))
 OF_FULL = ("block", "model", "step")  # levels of the full set; of op and attn it has the cases aligned-*
 
 
@@ -32,11 +33,7 @@ ASKED: dict[str, tuple[str, Callable[[Entry], Sequence[str]], str]] = {
     "cases": ("--case", lambda entry: [entry.id], "see: {} golden show"),
     "groups": ("--group", lambda entry: [entry.group], "groups are called HOOK_LEVEL, such as rotate_op"),
     "flags": ("--flag", lambda entry: entry.words["flags"], "see: {} explain"),
-    "levels": (
-        "--level",
-        lambda entry: [entry.words["level"]],
-        f"they are {', '.join(LEVELS)}, refuse, law",
-    ),
+    "levels": ("--level", lambda entry: [entry.words["level"]], f"they are {EVERY_LEVEL}"),
     "encodings": ("--pe", lambda entry: [entry.words["encoding"]], "see: {} list"),
 }
 

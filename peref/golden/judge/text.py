@@ -10,7 +10,7 @@ from peref import share
 from peref.errors import counted
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.report import Report, classes_of, verdict_in
-from peref.golden.judge.result import FULL_NAMES, MISSING, Result
+from peref.golden.judge.result import MISSING, Result
 from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
 
@@ -149,9 +149,9 @@ def compared_words(report: Report) -> str:
     by_dtype = report.in_dtypes()
     if len(by_dtype) == 1 and not report.raised_wide:
         ((name, some),) = by_dtype.items()
-        said += f" in {FULL_NAMES.get(name, name)}{in_classes(some)}"
+        said += f" in {name}{in_classes(some)}"
     else:
-        parts = [dtype_words(FULL_NAMES.get(name, name), some) for name, some in by_dtype.items()]
+        parts = [dtype_words(name, some) for name, some in by_dtype.items()]
         if report.raised_wide:
             error = next(iter(report.raised_wide.values())).partition(":")[0]
             parts.append(f"float64: {counted(len(report.raised_wide), 'case')} raised {error}")

@@ -4,9 +4,8 @@ from which token or distance on, and what all failing cases have and no right on
 Facts alone: each line can be read off the results. Not here: guesses (diagnosis).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -85,11 +84,11 @@ def of_beginnings(wrong: Iterable[Result]) -> str:
     return words + (", where a call with a cache begins" if of_call else "")
 
 
-def facts_of(entry: Entry) -> dict[str, Any]:
-    """Facts and options of a case, and in words what its positions and tokens are (without a value)."""
+def facts_of(entry: Entry) -> list[str]:
+    """Facts and options of a case with their values, and in words what its positions and tokens are."""
     facts, inputs = entry.words["facts"], entry.words["inputs"]
     every = facts | {f"option {name}": x for name, x in entry.words["options"].items()}
-    found = {name: x for name, x in every.items() if not isinstance(x, list | dict)}
+    found = [f"{name} {x}" for name, x in every.items() if not isinstance(x, list | dict)]
     said = {
         "padding or packed documents": "seg" in inputs,
         "a rotary width below the head width": bool(facts.get("R")) and facts["R"] < facts["D"],
@@ -104,33 +103,27 @@ def facts_of(entry: Entry) -> dict[str, Any]:
             "negative positions": (i < 0).any(),
             "positions beyond the length trained for": i.max() >= facts["L"],
         }
-    return found | {words: "" for words, true in said.items() if true}
+    return found + [words for words, true in said.items() if true]
+
+
+def shared_by(bad: Sequence[Entry], good: Sequence[Entry], of: Callable[[Entry], list[str]]) -> list[str]:
+    """What all failing cases have, and none of the right ones; nothing where there are no right ones."""
+    if not good:
+        return []
+    shared = set.intersection(*(set(of(entry)) for entry in bad)).difference(*map(of, good))
+    return [one for one in of(bad[0]) if one in shared]
 
 
 def of_shared(bad: Sequence[Entry], good: Sequence[Entry]) -> str:
-    """What all failing cases have and none of the right ones at their levels; sizes where nothing else."""
-    if not good:
-        return ""
-    mine, theirs = [facts_of(entry) for entry in bad], [facts_of(entry) for entry in good]
-    has = lambda one, name, value: name in one and same(one[name], value)
-    found: dict[bool, list[str]] = {True: [], False: []}
-    for name, value in mine[0].items():
-        if all(has(one, name, value) for one in mine) and not any(has(one, name, value) for one in theirs):
-            found[name in SIZES].append(f"{name} {value}".strip())
-    shared = found[False] or found[True]
+    """Which facts they share; sizes where nothing else."""
+    shared = shared_by(bad, good, facts_of)
+    shared = [one for one in shared if one.split()[0] not in SIZES] or shared
     have = f"all {len(bad)} failing cases have" if len(bad) > 1 else "the failing case has"
     levels = ", ".join(dict.fromkeys(entry.words["level"] for entry in bad))
     return f"{have} {' and '.join(shared[:3])}; no right one at {levels} has" if shared else ""
 
 
-def same(x: Any, y: Any) -> bool:
-    return type(x) is type(y) and x == y
-
-
 def of_flags(bad: Sequence[Entry], good: Sequence[Entry]) -> str:
-    """Which flags all failing cases have and none of the right ones at their levels."""
-    if not good:
-        return ""
-    shared = set.intersection(*(set(entry.words["flags"]) for entry in bad))
-    shared -= {flag for entry in good for flag in entry.words["flags"]}
-    return f"{', '.join(sorted(shared))}: flags of all failing cases and of no right one" if shared else ""
+    """Which flags they share."""
+    shared = shared_by(bad, good, lambda entry: entry.words["flags"])
+    return f"{', '.join(shared)}: flags of all failing cases and of no right one" if shared else ""
