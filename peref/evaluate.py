@@ -120,7 +120,7 @@ def score(
 
 def by_buckets(total: np.ndarray, count: np.ndarray, per_byte: float = 1.0) -> list[dict[str, Any]]:
     """Mean loss in buckets of positions that double: 0, 1, 2-3, 4-7, ..."""
-    edges = [0] + [1 << k for k in range(len(total).bit_length()) if 1 << k < len(total)] + [len(total)]
+    edges = [0, *(1 << k for k in range((len(total) - 1).bit_length())), len(total)]
     rows = []
     for a, b in pairwise(edges):
         if n := int(count[a:b].sum()):
@@ -297,9 +297,9 @@ def stored(
     """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's
     text where that is another; a token of a tokenizer is not a byte.
     """
-    by_position = rows[-1].get("by_position", []) if rows else []
-    base = next((r["bpb"] for r in rows if r["length"] == cfg.L), None)
-    ratios = [{**r, "ratio": None if base is None else r["bpb"] / base} for r in rows]
+    base = next((row["bpb"] for row in rows if row["length"] == cfg.L), None)
+    ratio = lambda row: {"ratio": None if base is None else row["bpb"] / base}
+    by_position = [bucket for row in rows for bucket in row.get("by_position", [])]  # the last row's
     return {
         "protocol": {"name": str(protocol), **asdict(protocol)},
         "corpus": corpus_sha256,
@@ -308,7 +308,7 @@ def stored(
         "step": step,
         "pe": cfg.to_json()["pe"],
         "causal": cfg.causal,
-        "rows": [{k: v for k, v in r.items() if k != "by_position"} for r in ratios],
+        "rows": [{k: v for k, v in row.items() if k != "by_position"} | ratio(row) for row in rows],
         "by_position": by_position,
         "trained_on": corpus_sha256 if trained_on is None else trained_on,
         "L": cfg.L,

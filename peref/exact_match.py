@@ -5,17 +5,18 @@ the right answer, the likeliest token is the right one. So one pass over right a
 """
 
 import math
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
 from peref.backends import Backend
-from peref.cache import cache
 from peref.config import Config
 from peref.encoder_decoder import encode, predicted
 from peref.evaluate import in_units, lengths
-from peref.generate import finite_logits, generate
-from peref.model import PLAIN, decode
+from peref.generate import generate
+from peref.model import PLAIN
 from peref.pair import Pair
 from peref.parameters import half_of
 from peref.tasks import BEGIN, DEPTHS, END, Exercise
@@ -67,11 +68,8 @@ def effective_length(rows: list[dict[str, Any]], trained: int) -> int:
     """The longest length at which SURE of the answers are exactly right, as at all shorter ones; 0 where the
     length trained for is not reached. Shorter ones than half of that are not asked.
     """
-    longest = 0
-    for row in rows:
-        if row["exact"] < SURE:
-            break
-        longest = row["length"]
+    learned = takewhile(lambda row: row["exact"] >= SURE, rows)
+    longest = max((row["length"] for row in learned), default=0)
     return longest if longest >= trained else 0
 
 
@@ -80,29 +78,18 @@ def in_words(effective: int) -> str:
     return f"length {effective:,}" if effective else "not learned"
 
 
-def answers(
-    pair: Pair, params: Arrays, source: Any, seg: Any, most: int, *, be: Backend = PLAIN
-) -> list[list[int]]:
-    """The answers to sources [B,S], one token at a time through the cache, always the likeliest, up to the
-    end mark or `most` tokens. Raises Diverged for weights that give no finite numbers.
+def answer(
+    cfg: Config | Pair, params: Arrays, prompt: Sequence[int], most: int, *, be: Backend = PLAIN
+) -> list[int]:
+    """What is written behind a prompt, or of a pair as the answer to that source: always the likeliest token,
+    to the end mark or `most` tokens. Raises Diverged for weights that give no finite numbers.
     """
-    memory, p = encode(pair, params, source, seg, be=be), half_of(params, "decoder")
-    kept, tokens = cache(pair.decoder, most + 1), np.full((len(source), 1), BEGIN)
-    found: list[np.ndarray] = []
-    for step in range(most + 1):
-        logits, kept = decode(pair.decoder, p, tokens, kept, be=be, memory=memory)
-        tokens = finite_logits(logits, step).argmax(-1)
-        found.append(tokens)
-        if (np.concatenate(found, 1) == END).any(1).all():
-            break
-    rows = np.concatenate(found, 1).tolist()
-    return [row[: row.index(END)] if END in row else row[:most] for row in rows]
-
-
-def answer_alone(cfg: Config, params: Arrays, prompt: Any, most: int, *, be: Backend = PLAIN) -> list[int]:
-    """What a decoder alone writes behind a prompt, always the likeliest, to the end mark or `most` tokens."""
+    memory = None
+    if isinstance(cfg, Pair):
+        memory = encode(cfg, params, np.array([prompt]), be=be)
+        cfg, params, prompt = cfg.decoder, half_of(params, "decoder"), [BEGIN]
     found: list[int] = []
-    for token in generate(cfg, params, prompt, most, temperature=0, be=be):
+    for token in generate(cfg, params, prompt, most, temperature=0, be=be, memory=memory):
         found.append(token)
         if token == END:
             break

@@ -11,6 +11,7 @@ from peref.cache import cache
 from peref.config import Config
 from peref.errors import Diverged, Misuse
 from peref.model import PLAIN, decode
+from peref.passes import Memory
 from peref.rng import generator
 from peref.xp import Arrays, to_host
 
@@ -27,15 +28,6 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
         z = np.where(z >= np.partition(z, -top_k)[-top_k], z, -np.inf)
     p = np.exp(z)
     return int(rng.choice(len(p), p=p / p.sum()))
-
-
-def finite_logits(logits: Any, step: int) -> np.ndarray:
-    """`logits` on the host. Raises Diverged, for the token after `step` others, where one is not finite."""
-    found = to_host(logits)
-    if not np.isfinite(found).all():
-        what = f"the logits of token {step + 1} are not finite: these weights give no finite numbers"
-        raise Diverged(f"{what}; take an earlier state, or train again with a lower --rate")
-    return found
 
 
 def check_generation(
@@ -72,9 +64,10 @@ def generate(
     top_k: int | None = None,
     seed: int = 0,
     be: Backend = PLAIN,
+    memory: Memory | None = None,
 ) -> Iterator[int]:
-    """Yield `count` tokens that follow `prompt`, a sequence of at least one token. A pure function of its
-    arguments.
+    """Yield `count` tokens that follow `prompt`, a sequence of at least one token; `memory` is what a decoder
+    behind an encoder attends to. A pure function of its arguments.
 
     Raises Misuse as check_request does, and Diverged for weights that give no finite numbers.
     """
@@ -82,10 +75,13 @@ def generate(
     dtype = next((a.dtype for a in params.values()), np.float64)
     check_generation(cfg, prompt, count, temperature, top_k, seed, dtype)
     params = be.place(params)
-    memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
+    kept, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):
-        logits, memory = decode(cfg, params, new[None], memory, be=be)
-        row = finite_logits(logits, step)[0, -1]
+        logits, kept = decode(cfg, params, new[None], kept, be=be, memory=memory)
+        row = to_host(logits)[0, -1]
+        if not np.isfinite(row).all():
+            what = f"the logits of token {step + 1} are not finite: these weights give no finite numbers"
+            raise Diverged(f"{what}; take an earlier state, or train again with a lower --rate")
         token = pick(row, temperature, top_k, generator(seed, "generate", step))
         yield token
         new = np.asarray([token])

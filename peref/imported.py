@@ -52,12 +52,11 @@ def import_run(
         "environment": environment(PLAIN),
         "argv": argv,
     }
-    public = {
-        one: store.read_bytes(path) for one in (CONFIG, TOKENIZER) if (path := found.folder / one).is_file()
-    }
+    kept = [one for one in (CONFIG, TOKENIZER) if (found.folder / one).is_file()]
+    files = {f"public/{one}": store.read_bytes(found.folder / one) for one in kept}
     first = {f"p/{one}": a for one, a in params.items()}
     parts = [] if name else [kind, f"L{cfg.L}"]
-    return runs.create(root, parts, record, first=first, key=name or "", public=public)
+    return runs.create(root, parts, record, files, first, name or "")
 
 
 def export_run(

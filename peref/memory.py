@@ -127,45 +127,41 @@ def left_in(group: Path, swap: int) -> int | None:
     return None
 
 
-def available(backend: str) -> tuple[int | None, str]:
-    """Bytes that the backend of this name may still take, and where."""
-    return (find.free(find.cupy(backend)), "on the GPU") if backend == "cupy" else (free(), "here")
+def refuse(needed: int, backend: str, what: str, use: str, instead: str = "") -> None:
+    """Raises Misuse where `backend`, a name, may not take so many bytes more."""
+    on_gpu = backend == "cupy"
+    here, where = (find.free(find.cupy(backend)), "on the GPU") if on_gpu else (free(), "here")
+    if here is not None and needed > here:
+        said = f"{what} needs at least {gigabytes(needed)} of memory{use}"
+        raise Misuse(f"{said}; {gigabytes(here)} are free {where}{instead}")
 
 
 def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend: str) -> None:
     """Raises Misuse, saying how much is needed, for a training that does not fit where `backend` computes."""
-    width, (here, where), tokens = np.dtype(dtype).itemsize, available(backend), batch * cfg.L
-    weights, kept = 4 * parameter_count(cfg) * width, tokens * activations(cfg)
+    width, tokens, count = np.dtype(dtype).itemsize, batch * cfg.L, parameter_count(cfg)
+    weights, kept = 4 * count * width, tokens * activations(cfg)
     if backend in ("numpy", "cupy"):  # attention is the plain op's
         kept += layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L
     step = kept * width + (1 if backend == "cupy" else accumulate) * tokens * TOKEN
-    if here is not None and weights + step > here:
-        raise Misuse(
-            f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for "
-            f"{parameter_count(cfg):,} parameters with their gradients and moments and {gigabytes(step)} for "
-            f"the tokens of a step; {gigabytes(here)} are free {where}: choose fewer layers, a smaller "
-            "width, batch or length"
-        )
+    use = f", {gigabytes(weights)} for {count:,} parameters with their gradients and moments and "
+    use += f"{gigabytes(step)} for the tokens of a step"
+    instead = ": choose fewer layers, a smaller width, batch or length"
+    refuse(weights + step, backend, "this training", use, instead)
 
 
 def check_weights(cfg: Config, dtype: Any) -> None:
     """Raises Misuse for weights that do not fit here beside the bytes of the checkpoint that they become."""
-    here, needed = free(), 2 * parameter_count(cfg) * np.dtype(dtype).itemsize
-    if here is not None and needed > here:
-        raise Misuse(
-            f"this model needs at least {gigabytes(needed)} of memory, for {parameter_count(cfg):,} "
-            f"parameters and the checkpoint that they become; {gigabytes(here)} are free here"
-        )
+    count = parameter_count(cfg)
+    use = f", for {count:,} parameters and the checkpoint that they become"
+    refuse(2 * count * np.dtype(dtype).itemsize, "", "this model", use)
 
 
 def check_attention(cfg: Config, dtype: Any, length: int, backend: str) -> None:
     """Raises Misuse for a length whose attention by the plain ops, without a gradient, cannot fit there."""
-    (here, where), needed = available(backend), 2 * cfg.H * length * length * np.dtype(dtype).itemsize
-    if layers_with(cfg, "mix", "attend") and here is not None and needed > here:
-        raise Misuse(
-            f"attention over {length} tokens by the {backend} backend needs at least {gigabytes(needed)} of "
-            f"memory, {gigabytes(here)} are free {where}; choose a shorter length or another backend"
-        )
+    needed = 2 * cfg.H * length * length * np.dtype(dtype).itemsize
+    if layers_with(cfg, "mix", "attend"):
+        what = f"attention over {length} tokens by the {backend} backend"
+        refuse(needed, backend, what, "", "; choose a shorter length or another backend")
 
 
 def gigabytes(count: int) -> str:

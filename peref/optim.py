@@ -97,17 +97,3 @@ def schedule(step: int, *, peak: float, warmup: int, steps: int, floor: float) -
         return peak * step / warmup
     done = (step - warmup) / max(steps - warmup, 1)
     return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(done, 1))))
-
-
-def global_norm(gradients: dict[str, Any]) -> float:
-    """The length of all gradients together, summed in float64 in the order of their names. Raises Diverged
-    naming the first that is not finite.
-    """
-    total = 0.0
-    for name in sorted(gradients):
-        g = gradients[name]
-        with np.errstate(over="ignore"):
-            total += float((g.astype(np.float64) ** 2).sum())
-        if not math.isfinite(total):
-            raise Diverged(f"the gradient of {name} is not finite, or too large to be squared")
-    return math.sqrt(total)

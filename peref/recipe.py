@@ -3,7 +3,7 @@ cannot work is refused here, in words.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_type_hints
 
@@ -13,6 +13,15 @@ from peref.encodings import fitting
 from peref.errors import Misuse
 from peref.optim import schedule
 from peref.positions import draw_of
+
+RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # of settings, and what is expected of them
+    ("steps batch accumulate save_every valid_every valid_bytes", lambda x: x >= 1, "at least 1"),
+    ("rate eps clip", lambda x: 0 < x < math.inf, "a positive number"),
+    ("floor decay", lambda x: 0 <= x <= 1, "a number from 0 to 1"),
+    ("beta1 beta2", lambda x: 0 <= x < 1, "a number from 0 to 1"),
+    ("warmup", lambda x: x >= 0, "a number of steps, or 0 for none"),
+    ("seed", lambda x: 0 <= x < 2**64, "0 or more, of at most 64 bits"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,20 +56,11 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
             object.__setattr__(self, name, fitting(name, getattr(self, name), kind))
-        for name in ("steps", "batch", "accumulate", "save_every", "valid_every", "valid_bytes"):
-            if getattr(self, name) < 1:
-                raise Misuse(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("rate", "eps", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                whose = "AdamW's " if name == "eps" else ""
-                raise Misuse(f"{whose}{name} is {getattr(self, name)}; expected a positive number")
-        for name in ("floor", "beta1", "beta2", "decay"):
-            if not 0 <= getattr(self, name) <= 1 or (name.startswith("beta") and getattr(self, name) == 1):
-                raise Misuse(f"{name} is {getattr(self, name)}; expected a number from 0 to 1")
-        if self.warmup < 0:
-            raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
-        if not 0 <= self.seed < 2**64:
-            raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
+        for names, fits, expected in RANGES:
+            for name in names.split():
+                if not fits(value := getattr(self, name)):
+                    whose = "AdamW's " * (name == "eps")
+                    raise Misuse(f"{whose}{name} is {value}; expected {expected}")
         if self.positions is not None:
             draw_of(self.positions)
 

@@ -18,48 +18,38 @@ from peref import store
 from peref.errors import Damaged, explained
 from peref.schema import misfit
 
+
+def fields(needed: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The schema of an object that has these fields and may have more."""
+    return {"type": "object", "required": list(needed), "properties": needed | more}
+
+
 TEXT, OBJECT = {"type": "string"}, {"type": "object"}
 COUNT, NUMBER = {"type": "integer", "minimum": 0}, {"type": "number"}
-ABOUT_TEXT = {"name": TEXT, "spec": TEXT, "sha256": TEXT}
-ABOUT_TASK = {"name": TEXT, "version": COUNT}
-ABOUT_OWN = {"path": TEXT, "package": TEXT, "sha256": TEXT}
 NAMES = {"type": "array", "items": TEXT}
-ABOUT_IMPORTED = {"folder": TEXT, "model": TEXT, "files": OBJECT | {"additionalProperties": TEXT}}
-ABOUT_PARENT = {"run": TEXT, "step": COUNT, "sha256": TEXT, "drawn": NAMES, "left": NAMES}
 A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixItems": [TEXT, OBJECT]}}
-A_MODEL = OBJECT | {"required": ["pe"], "properties": {"pe": A_CYCLE}}
-RECORD = {  # of run.json; what is in config and recipe their own classes know
-    "type": "object",
-    "required": ["argv", "config", "data", "environment", "recipe", "steps"],
-    "properties": {
+RECORD = fields(  # of run.json; what is in config and recipe their own classes know
+    {
         "argv": NAMES,
-        "config": A_MODEL | {"properties": {"pe": A_CYCLE, "encoder": A_MODEL}},
-        "data": OBJECT | {"required": list(ABOUT_TEXT), "properties": ABOUT_TEXT | {"longest": COUNT}},
-        "encodings": {
-            "type": "object",
-            "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z_0-9]*$"},
-            "additionalProperties": {"type": "object", "required": list(ABOUT_OWN), "properties": ABOUT_OWN},
-        },
+        "config": fields({"pe": A_CYCLE}, encoder=fields({"pe": A_CYCLE})),
+        "data": fields({"name": TEXT, "spec": TEXT, "sha256": TEXT}, longest=COUNT),
         "environment": OBJECT,
-        "imported": OBJECT | {"required": list(ABOUT_IMPORTED), "properties": ABOUT_IMPORTED},
-        "parent": OBJECT | {"required": list(ABOUT_PARENT), "properties": ABOUT_PARENT},
         "recipe": OBJECT,
         "steps": COUNT,
-        "task": OBJECT | {"required": list(ABOUT_TASK), "properties": ABOUT_TASK},
     },
-}
-META = {  # of a checkpoint; the earliest do not say of which run, the next ones not which metrics
-    "type": "object",
-    "required": ["step", "metrics_bytes"],
-    "properties": {"run": TEXT, "step": COUNT, "metrics_bytes": COUNT, "metrics_sha256": TEXT},
-}
-OF_VALIDATION = {"loss": NUMBER, "bpb": NUMBER, "exact": NUMBER}
-VALIDATION = {"type": "object", "required": ["loss"], "properties": OF_VALIDATION}
-LINE = {  # of metrics.jsonl
-    "type": "object",
-    "required": ["step"],
-    "properties": {"step": COUNT, "loss": NUMBER, "rate": NUMBER, "norm": NUMBER, "valid": VALIDATION},
-}
+    encodings=OBJECT
+    | {
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z_0-9]*$"},
+        "additionalProperties": fields({"path": TEXT, "package": TEXT, "sha256": TEXT}),
+    },
+    imported=fields({"folder": TEXT, "model": TEXT, "files": OBJECT | {"additionalProperties": TEXT}}),
+    parent=fields({"run": TEXT, "step": COUNT, "sha256": TEXT, "drawn": NAMES, "left": NAMES}),
+    task=fields({"name": TEXT, "version": COUNT}),
+)
+# of a checkpoint; the earliest do not say of which run, the next ones not which metrics
+META = fields({"step": COUNT, "metrics_bytes": COUNT}, run=TEXT, metrics_sha256=TEXT)
+VALIDATION = fields({"loss": NUMBER}, bpb=NUMBER, exact=NUMBER)
+LINE = fields({"step": COUNT}, loss=NUMBER, rate=NUMBER, norm=NUMBER, valid=VALIDATION)  # of metrics.jsonl
 
 
 def sealed(record: Mapping[str, Any]) -> str:
@@ -136,16 +126,17 @@ class Lines:
         """Length and SHA-256, once what they are of survives a power cut."""
         with store.opened(self.path, os.O_RDONLY | os.O_CREAT) as fd, explained(self.path, "sync"):
             os.fsync(fd)
-            length = os.fstat(fd).st_size
-            return length, digest_of(fd, length)
+            text = os.pread(fd, os.fstat(fd).st_size, 0)
+            return len(text), digest_of(text)
 
     def truncate(self, length: int, sha256: str | None = None) -> None:
         """Cut the file back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged, and cuts
         nothing, when no line ends there or these bytes have another SHA-256, where it is known.
         """
         with store.opened(self.path, os.O_RDWR | os.O_CREAT) as fd, explained(self.path, "cut back"):
-            whole = length == 0 or (length > 0 and os.pread(fd, 1, length - 1) == b"\n")
-            if not whole or sha256 not in (None, digest_of(fd, length)):
+            text = os.pread(fd, max(length, 0), 0)
+            whole = len(text) == length and text[-1:] in (b"", b"\n")
+            if not whole or sha256 not in (None, digest_of(text)):
                 what = f"{self.path}: up to byte {length} it is not what the checkpoint says"
                 raise Damaged(f"{what}; it was altered: restore it from a copy")
             os.ftruncate(fd, length)
@@ -189,10 +180,5 @@ class Lines:
         return records
 
 
-def digest_of(fd: int, length: int) -> str:
-    """SHA-256 of the first bytes of a file."""
-    found, at = hashlib.sha256(), 0
-    while piece := os.pread(fd, min(1 << 20, length - at), at):
-        found.update(piece)
-        at += len(piece)
-    return found.hexdigest()
+def digest_of(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()

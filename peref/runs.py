@@ -180,7 +180,14 @@ class Run:
         self.check_inside()
         with store.opened(path, os.O_RDWR | os.O_CREAT) as fd:
             with explained(path, "lock"):
-                _claim(fd, self.folder)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    what = f"{self.folder}: in use by {_said_in(fd)}"
+                    raise InUse(f"{what}; wait for it, stop it or start another run") from None
+                mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
+                os.pwrite(fd, mine, 0)
+                os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
             for part in FOLDERS:  # copies leave empty folders out
                 store.check_writable(self.folder / part, self.folder)
             store.sweep(self.folder)
@@ -282,19 +289,18 @@ def create(
     root: str | Path,
     name_parts: Sequence[str],
     record: Mapping[str, Any],
-    sources: Mapping[str, bytes] | None = None,
+    files: Mapping[str, bytes] | None = None,
     first: Mapping[str, np.ndarray] | None = None,
     key: str = "",
-    public: Mapping[str, bytes] | None = None,
 ) -> Run:
     """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what
     run.json will say.
 
-    sources     of encodings that are not built in, by name; `record` says where they were
+    files       what else is in it, by its path there: sources of encodings that are not built in, files of
+                the model that was imported; `record` has their digests
     first       what the checkpoint of step 0 holds; None: there is none
     key         what ends the name in place of time and config: of all who make a run of that name at once,
                 one does, and the others are given that
-    public      files of the model that was imported, which `record` has the digests of
 
     record["steps"] is the last step, an int. Raises Misuse when the record is not as records.RECORD says or a
     part is not of [A-Za-z0-9_.+-], and PerefError when the disk refuses. The folder has its name once all is
@@ -310,10 +316,8 @@ def create(
     with being_made(root) as made:
         for part in ("metrics.jsonl", "timing.jsonl"):
             (made.folder / part).touch()
-        for one, source in (sources or {}).items():
-            store.write_bytes(made.kept(one), source, made.folder)
-        for one, data in (public or {}).items():
-            store.write_bytes(made.folder / "public" / one, data, made.folder)
+        for one, data in (files or {}).items():
+            store.write_bytes(made.folder / one, data, made.folder)
         store.write_text(made.folder / "run.json", text)
         if first is not None:
             made.save(0, first, {}, keep=1)
@@ -357,6 +361,15 @@ def open_run(folder: str | Path) -> Run:
     return run
 
 
+def runs_in(root: Path) -> list[Run]:
+    """The runs in `root`, oldest first; none is opened. Raises PerefError for a folder that may not be
+    listed.
+    """
+    folders = [root / name for name in store.names_in(root) if not name.startswith(".")]
+    found = [Run(folder) for folder in folders if store.is_file(folder / "run.json")]
+    return sorted(found, key=lambda run: created(run.folder))
+
+
 def newest(
     root: str | Path, *, having_checkpoint: bool = True, unfinished: bool = False, task: str | None = None
 ) -> Run:
@@ -366,9 +379,7 @@ def newest(
     Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was
     altered.
     """
-    folders = [Path(root, name) for name in store.names_in(Path(root)) if not name.startswith(".tmp-")]
-    found = [Run(folder) for folder in folders if store.is_file(folder / "run.json")]
-    for run in sorted(found, key=lambda run: created(run.folder), reverse=True):
+    for run in reversed(runs_in(Path(root))):
         fits = (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished)
         if fits and (task is None or run.task == task):
             return open_run(run.folder)
@@ -398,18 +409,6 @@ def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
             raise Diverged(f"{name} is {array[at]} at {list(at)}")
 
 
-def _claim(fd: int, folder: Path) -> None:
-    """Take the lock, which lasts until `fd` is closed, and write down whose it is."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        what = f"{folder}: in use by {_said_in(fd)}"
-        raise InUse(f"{what}; wait for it, stop it or start another run") from None
-    mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
-    os.pwrite(fd, mine, 0)
-    os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
-
-
 def _said_in(fd: int) -> str:
     """What the owner has written into the lock."""
     said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
@@ -418,17 +417,14 @@ def _said_in(fd: int) -> str:
 
 def _renamed(folder: Path, wanted: Path, only: bool) -> Path:
     """`folder` under the name `wanted`, or the first of wanted-2, wanted-3, ... that nobody has. With `only`
-    what already has the name stays, and `folder` is gone.
+    what already has the name stays.
     """
-    for path in store.numbered(wanted, "-"):
+    for path in [wanted] if only else store.numbered(wanted, "-"):
         try:
             if not os.path.lexists(path):
                 os.rename(folder, path)
-                break
+                return path
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # somebody was faster
                 raise
-        if only:
-            shutil.rmtree(folder)
-            break
-    return path
+    return wanted

@@ -50,9 +50,9 @@ def install(what: str, package: Path = PACKAGE) -> str:
     return f"pip install -e {shlex.quote(f'{top}{what}')}"
 
 
-def asked_by_shell(environ: Mapping[str, str] = os.environ) -> str:
-    """What a shell asks for, as bash_complete; "" where a person calls."""
-    return environ.get(COMPLETE, "")
+def from_environment(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    """What the environment says under a name, "" for nothing."""
+    return environ.get(name, "").strip()
 
 
 def code(package: Path = PACKAGE) -> str:
@@ -69,7 +69,7 @@ def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
     number; else the cores it may use.
     """
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        if said := environ.get(name, "").strip():
+        if said := from_environment(name, environ):
             return int(said) if said.isdecimal() else said
     return allowed_cores()
 
@@ -77,11 +77,6 @@ def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
 def allowed_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def numba_setting(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """What the environment tells numba, "" for nothing."""
-    return environ.get(f"NUMBA_{name}", "").strip()
 
 
 def address_space() -> int | None:
@@ -96,11 +91,6 @@ def within_limit() -> str:
     """What follows words about something that found no room, where a limit may be why."""
     limit = address_space()
     return f": this process may have {limit / 1e6:,.0f} MB; raise that (ulimit -v)" if limit else ""
-
-
-def cuda_toolkits(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where the environment says that NVIDIA's toolkit is."""
-    return [Path(root) for name in ("CUDA_PATH", "CUDA_HOME") if (root := environ.get(name))]
 
 
 def folder(name: str, package: Path = PACKAGE) -> Path:

@@ -31,6 +31,7 @@ DTYPES: dict[str, Any] = {  # of safetensors, in the order of its writer
     **{"U64": "<u8", "I64": "<i8", "F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4"},
     **{"BF16": BFLOAT16, "F16": "<f2", "U16": "<u2", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"},
 }
+FILE_KINDS = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder", stat.S_IFREG: "file"}
 UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)  # what is not what we wrote
 
 
@@ -84,14 +85,11 @@ def load_arrays(path: str | Path, top: Path | None = None) -> tuple[dict[str, np
                 what = f"{path}: format {note['format']}; this peref reads up to {FORMAT}"
                 raise TooNew(f"{what}: use the one that wrote it, or a later one")
             del header["__metadata__"]
-            kinds = {name: np.dtype(DTYPES[about["dtype"]]) for name, about in header.items()}
-            counts = {name: math.prod(about["shape"]) for name, about in header.items()}
-            if size != len(head) + sum(counts[name] * kinds[name].itemsize for name in header):
+            shapes = {name: about["shape"] for name, about in header.items()}
+            of = {n: (np.dtype(DTYPES[header[n]["dtype"]]), math.prod(shape)) for n, shape in shapes.items()}
+            if size != len(head) + sum(kind.itemsize * count for kind, count in of.values()):
                 raise ValueError(f"{size} bytes do not fit its header")
-            arrays = {
-                name: np.fromfile(file, kinds[name], counts[name]).reshape(about["shape"])
-                for name, about in header.items()
-            }
+            arrays = {name: np.fromfile(file, *of[name]).reshape(shapes[name]) for name in header}
             arrays, meta, digest = dict(sorted(arrays.items())), dict(note["meta"]), note["sha256"]
             again = buffers(arrays, meta)[0]  # may say Misuse, a ValueError, of what was never written here
         except UNREADABLE as error:
@@ -170,37 +168,35 @@ def check_own(path: Path, info: os.stat_result | None = None, folder: bool = Fal
     """Raises Damaged where something is at `path` that is no file with this one name, or no folder: what is
     written there would be written elsewhere. `info` is what is known of it.
     """
-    info = status_of(path) if info is None else info
-    if info is None:
+    if (info := status_of(path) if info is None else info) is None:
         return
-    wanted, kind = ("folder" if folder else "file"), stat.S_IFMT(info.st_mode)
-    if kind != (stat.S_IFDIR if folder else stat.S_IFREG):
-        what = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}.get(
-            kind, "a pipe or device"
-        )
-        raise Damaged(f"{path}: {what}, where a {wanted} belongs; put one there, or remove it")
+    wanted, found = (
+        ("folder" if folder else "file"),
+        FILE_KINDS.get(stat.S_IFMT(info.st_mode), "pipe or device"),
+    )
+    if found != wanted:
+        raise Damaged(f"{path}: a {found}, where a {wanted} belongs; put one there, or remove it")
     if info.st_nlink > 1 and not folder:
         raise Damaged(
             f"{path}: has {info.st_nlink} names (hard links), one perhaps elsewhere; put a copy there"
         )
 
 
-def status_of(path: Path) -> os.stat_result | None:
-    """What is at `path`, where a link is a link; None for nothing."""
+def status_of(path: Path, follow: bool = False) -> os.stat_result | None:
+    """What is at `path`, where a link is a link unless it is to be followed; None for nothing. What may not
+    be looked at is no absence: PerefError says so.
+    """
     with explained(path, "look at"):
         try:
-            return os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
+            return os.stat(path, follow_symlinks=follow)
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # or what can be no path
             return None
 
 
 def is_file(path: Path) -> bool:
-    """As path.is_file(), but what may not be looked at is no absence: PerefError says so."""
-    with explained(path, "look at"):
-        try:
-            return stat.S_ISREG(os.stat(path).st_mode)
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # or what can be no path
-            return False
+    """As path.is_file(), but raises as status_of."""
+    info = status_of(path, follow=True)
+    return info is not None and stat.S_ISREG(info.st_mode)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -273,29 +269,20 @@ def write_bytes(path: str | Path, data: bytes, top: Path | None = None) -> None:
 def write_buffers(path: str | Path, parts: Sequence[Any], top: Path | None = None) -> None:
     """As write_bytes, of buffers of bytes one after the other."""
     path, temp = Path(path), temporary()
-    with contextlib.ExitStack() as stack:
-        with explained(path, "write"):
-            at = stack.enter_context(opened_folder(path.parent, top, make=True))
-            stack.callback(_without, temp, at)  # after os.replace it is gone
-            fd = os.open(temp, NEW, 0o666, dir_fd=at)
-            try:
+    with explained(path, "write"), opened_folder(path.parent, top, make=True) as at:
+        try:
+            with os.fdopen(os.open(temp, NEW, 0o666, dir_fd=at), "wb", buffering=0) as file:
                 for part in parts:
                     rest = memoryview(part)
-                    while rest:
-                        # unbuffered, so there is nothing to flush; a write may be short
-                        rest = rest[os.write(fd, rest) :]
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+                    while rest:  # a write may be short
+                        rest = rest[os.write(file.fileno(), rest) :]
+                os.fsync(file.fileno())
             os.replace(temp, path.name, src_dir_fd=at, dst_dir_fd=at)
+        finally:  # after os.replace it is gone; an error on its way says more than another one would
+            with contextlib.suppress(OSError):
+                os.unlink(temp, dir_fd=at)
         with explained(path, "make the new file, which is in place, survive a power cut"):
             os.fsync(at)  # the names; fsync of a file does not do that
-
-
-def _without(name: str, at: int) -> None:
-    """Remove a temporary file, if it is there: an error on its way says more than another one would."""
-    with contextlib.suppress(OSError):
-        os.unlink(name, dir_fd=at)
 
 
 def encoded(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:

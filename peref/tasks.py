@@ -39,17 +39,6 @@ DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of what is looked for, in held-out sampl
 Asked = tuple[Any, Any]  # tokens, and what is asked at each, -1 nothing
 
 
-def behind(answer: Callable[[Any], Any]) -> Callable[..., Asked]:
-    """Letters and their answer in one sequence."""
-
-    def sequence(rng: Any, n: int, *_: Any) -> Asked:
-        letters = rng.choice(LETTERS, n)
-        said = answer(letters)
-        return [*letters, BEGIN, *said], [-1] * n + [*said, END]
-
-    return sequence
-
-
 def induction(rng: Any, n: int, text: Any, depth: float) -> Asked:
     """Letters with a mark, which is also the last token."""
     tokens = rng.choice(LETTERS, n)
@@ -84,7 +73,9 @@ def passkey(rng: Any, n: int, text: np.ndarray, depth: float) -> Asked:
 class Task(NamedTuple):
     """What is answered. A change of what it makes of a seed and an index changes its version.
 
-    words     of the answer; sequence: (rng, n, text, depth 0 to 1) -> tokens and targets of a decoder alone
+    words     of the answer
+    sequence  (rng, n, text, depth 0 to 1) -> tokens and targets of a decoder alone; where there is an
+              `answer`, letters and their answer are that
     model     fields of Config, recipe: of Recipe, that suit a decoder alone
     longest   the length to train at unless said; shortest: the least there is
     answer    of letters [N] at most N, where an encoder and a decoder can be asked as well
@@ -93,7 +84,7 @@ class Task(NamedTuple):
 
     version: int
     words: str
-    sequence: Callable[..., Asked]
+    sequence: Callable[..., Asked] | None
     model: dict[str, Any]
     recipe: dict[str, Any]
     longest: int = 32
@@ -110,10 +101,8 @@ OF_PAIRS = SHORT  # of Recipe, for an encoder and a decoder
 SHORTEST_KEY = len(NEEDLE % 10 ** (DIGITS - 1)) + len(QUESTION) + DIGITS - 1
 SAME, REVERSED = (lambda letters: letters), (lambda letters: letters[::-1])
 TASKS = {
-    "copy": Task(1, "the letters of the source again", behind(SAME), SMALL, THOROUGH, answer=SAME),
-    "reverse": Task(
-        1, "the letters of the source, last first", behind(REVERSED), SMALL, THOROUGH, answer=REVERSED
-    ),
+    "copy": Task(1, "the letters of the source again", None, SMALL, THOROUGH, answer=SAME),
+    "reverse": Task(1, "the letters of the source, last first", None, SMALL, THOROUGH, answer=REVERSED),
     "induction": Task(1, "the letter behind the only other mark", induction, SMALL, SHORT, 64, 3, deep=True),
     "mqar": Task(1, "of each key the value that stood behind it", mqar, SMALL, THOROUGH, 32, 3),
     "passkey": Task(
@@ -181,17 +170,23 @@ class Exercise:
         """A source, letters [N] with N from 1 to `longest`; for a decoder alone tokens and what is asked."""
         rng = generator(seed, f"task {self.name}", index)
         n = int(rng.integers(self.task.shortest, self.longest + 1))
-        if not self.alone:
-            return rng.choice(LETTERS, n)
-        return self.task.sequence(rng, n, self.corpus and self.corpus.train, rng.random())
+        return self.drawn(rng, n, self.corpus and self.corpus.train, rng.random() if self.alone else 0.0)
 
     def held_out(self, index: int) -> Any:
         """As sample, of length `longest`, from a stream of random numbers of its own."""
         rng = generator(0, f"task {self.name} held out", self.longest, index)
+        return self.drawn(rng, self.longest, self.corpus and self.corpus.valid, DEPTHS[index % len(DEPTHS)])
+
+    def drawn(self, rng: Any, n: int, text: Any, depth: float) -> Any:
+        """As sample, of length n."""
+        if self.task.sequence:
+            return self.task.sequence(rng, n, text, depth)
+        letters = rng.choice(LETTERS, n)
         if not self.alone:
-            return rng.choice(LETTERS, self.longest)
-        text = self.corpus and self.corpus.valid
-        return self.task.sequence(rng, self.longest, text, DEPTHS[index % len(DEPTHS)])
+            return letters
+        assert self.task.answer
+        answer = self.task.answer(letters)
+        return [*letters, BEGIN, *answer], [-1] * n + [*answer, END]
 
     def question(self, tokens: Any, targets: Any) -> tuple[list[int], list[int]]:
         """What a decoder alone reads of a sample up to its first question, and the answer to that."""

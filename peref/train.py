@@ -4,6 +4,7 @@ A step is a pure function of (weights, AdamW's moments, seed, step), so a resume
 and ends with the same bits.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -132,9 +133,11 @@ def create_run(
     if not np.isfinite(to_host(trial)).all():
         what = "the logits of the new model are not finite"
         raise Misuse(f"{what}; check the options of {cfg.pe} and the norms' eps")
-    about: dict[str, Any] = {"longest": corpus.longest} if isinstance(corpus, Exercise) else {}
-    if isinstance(corpus, Corpus):
-        about = {"train": len(corpus.train), "valid": len(corpus.valid)}
+    if isinstance(corpus, Exercise):
+        about, length = {"longest": corpus.longest}, f"{corpus.name}{corpus.longest}"
+        task = {"task": {"name": corpus.name, "version": corpus.task.version}}
+    else:
+        about, length, task = {"train": len(corpus.train), "valid": len(corpus.valid)}, f"L{cfg.L}", {}
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(recipe),
@@ -142,22 +145,18 @@ def create_run(
         "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, **about},
         "environment": environment(be),
         "argv": argv,
+        **task,
     }
-    if isinstance(corpus, Exercise):
-        record["task"] = {"name": corpus.name, "version": corpus.task.version}
-    first, public = None, start.public if start else None
-    if start:
-        record["parent"] = start.about
-        record |= {"imported": start.imported} if start.imported else {}
-        first = {f"p/{name}": a for name, a in start.params.items()}
-        first |= {f"{kind}/{name}": np.zeros_like(a) for name, a in start.params.items() for kind in "mv"}
     own = {name: found for name in cfg.encodings if (found := origin(name))}
+    files, first = {f"encodings/{name}.py": found.source for name, found in own.items()}, None
     if own:
         record["encodings"] = {name: found.about for name, found in own.items()}
-    length = f"{corpus.name}{corpus.longest}" if isinstance(corpus, Exercise) else f"L{cfg.L}"
+    if start:
+        record |= start.record
+        files |= start.files
+        first = as_stored(with_moments(start.params))
     named = ["-".join(name for name, _ in cfg.pe), length, f"s{recipe.seed}"]
-    sources = {name: found.source for name, found in own.items()}
-    return runs.create(root, named, record, sources, first, key, public)
+    return runs.create(root, named, record, files, first, key)
 
 
 def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any) -> Any:
@@ -166,11 +165,9 @@ def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any
     """
     _, _, _, batches, *_ = given
     for inputs, targets, *_ in batches:
-        if isinstance(cfg, Pair):
-            check_targets(cfg.decoder, inputs[-1], targets)
-            continue
-        check_tokens(cfg, inputs)
-        check_targets(cfg, inputs, targets)
+        of, tokens = (cfg.decoder, inputs[-1]) if isinstance(cfg, Pair) else (cfg, inputs)
+        check_tokens(of, tokens)
+        check_targets(of, tokens, targets)
     return be.step(one_step, be, cfg, rule, *given)
 
 
@@ -214,9 +211,20 @@ def one_step(
     return status
 
 
+def with_moments(params: Arrays) -> dict[str, Arrays]:
+    """Weights "p", and moments "m" and "v" that are 0."""
+    zeros = {name: np.zeros_like(a) for name, a in params.items()}
+    return {"p": params, "m": zeros, "v": {name: a.copy() for name, a in zeros.items()}}
+
+
+def as_stored(parts: dict[str, Arrays]) -> Arrays:
+    """Weights and moments by their names in a checkpoint."""
+    return {f"{kind}/{name}": to_host(a) for kind, part in parts.items() for name, a in part.items()}
+
+
 def begin(
     run: runs.Run, cfg: Config | Pair, recipe: Recipe, say: Callable[[str], None]
-) -> tuple[int, Arrays, Arrays, Arrays]:
+) -> tuple[int, dict[str, Arrays]]:
     """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
 
     Raises Misuse where they do not fit cfg. Damaged metrics do not stop a run, and `say` is told: the steps
@@ -224,10 +232,12 @@ def begin(
     remain.
     """
     new = init(cfg, recipe.seed, recipe.dtype)
-    found: list[tuple[int, dict[str, Arrays]]] = []
+    first: tuple[int, dict[str, Arrays]] | None = None
     said = ""
     for step, arrays, meta in run.good_checkpoints(say):
-        found.append((step, parts_of(run, cfg, arrays)))
+        stored = parts_of(run, cfg, arrays)
+        parts = {kind: {name: part[name] for name in new} for kind, part in stored.items()}
+        first = first or (step, parts)
         try:
             run.metrics.truncate(meta["metrics_bytes"], meta.get("metrics_sha256"))
         except Damaged as error:
@@ -235,37 +245,28 @@ def begin(
         else:
             if said:
                 say(f"{said}. It is whole up to step {step}, from where the run goes on")
-            break
-    else:
-        if not found:
-            if "parent" in run.record:
-                what = f"{run.folder} has lost the weights that it began with"
-                raise Damaged(f"{what}; begin a new run with --from {run.record['parent']['run']}")
-            run.metrics.truncate(0)
-            m, v = ({n: np.zeros_like(a) for n, a in new.items()} for _ in "mv")
-            return 0, new, m, v
-        step, _ = found[0]
-        count, copy = run.metrics.mend(step)
-        kept = counted(count, "line that remains", "lines that remain")
-        what = f"The run goes on from step {step} with the {kept}; the others ARE LOST"
-        say(f"{said}. {what}, and those that remain may be wrong. As it was found it is in {copy}")
-        del found[1:]
-    step, parts = found[-1]
-    p, m, v = ({name: parts[kind][name] for name in new} for kind in "pmv")
-    return step, p, m, v
+            return step, parts
+    if not first:
+        if "parent" in run.record:
+            what = f"{run.folder} has lost the weights that it began with"
+            raise Damaged(f"{what}; begin a new run with --from {run.record['parent']['run']}")
+        run.metrics.truncate(0)
+        return 0, with_moments(new)
+    count, copy = run.metrics.mend(first[0])
+    kept = counted(count, "line that remains", "lines that remain")
+    what = f"The run goes on from step {first[0]} with the {kept}; the others ARE LOST"
+    say(f"{said}. {what}, and those that remain may be wrong. As it was found it is in {copy}")
+    return first
 
 
 def check_run(
-    run: runs.Run,
-    record: dict[str, Any],
-    corpus: Corpus | Exercise,
-    be: Backend,
-    say: Callable[[str], None],
+    run: runs.Run, corpus: Corpus | Exercise, be: Backend, say: Callable[[str], None]
 ) -> tuple[Config | Pair, Recipe]:
     """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is
     told of what differs from when it began, and of a peak rate that is never reached.
     """
-    cfg, recipe = model_of(run), Recipe.from_json(record["recipe"])
+    cfg, record = model_of(run), run.record
+    recipe = Recipe.from_json(record["recipe"])
     for words in differing(run):
         raise Misuse(f"{words}; a run goes on with what it began with")
     text = record["data"]["sha256"]
@@ -304,17 +305,13 @@ def train(
     saved, and on such a validation loss, weight or moment. On a GPU weights and moments are looked at before
     each validation and save alone.
     """
-    cfg, recipe = check_run(run, run.record, corpus, be, say)
+    cfg, recipe = check_run(run, corpus, be, say)
     with run.lock():
-        done, p, m, v = begin(run, cfg, recipe, say)
-        p, m, v, status = (be.place(each) for each in (p, m, v, np.zeros(3)))
+        done, parts = begin(run, cfg, recipe, say)
+        parts, status = {kind: be.place(part) for kind, part in parts.items()}, be.place(np.zeros(3))
+        p = parts["p"]
         count = sum(a.size for a in p.values())
         yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": count}
-
-        def state() -> Arrays:
-            """Weights and moments as they are, by their names in a checkpoint."""
-            kinds = {"p": p, "m": m, "v": v}
-            return {f"{kind}/{name}": to_host(a) for kind, of in kinds.items() for name, a in of.items()}
 
         def validated(p: Arrays, step: int) -> dict[str, float]:
             """The validation loss of the weights p after `step`, of a task also the share of answers that are
@@ -331,33 +328,29 @@ def train(
             return {key: row[key] for key in ("loss", "bpb", "exact") if key in row}
 
         def last_good(step: int) -> int:
-            """The last good step on disk, 0 for none. That is `step`, saved now unless it was, with nothing
-            removed for it, where its weights are finite and give a finite loss, else one before; then what
-            is on disk of it goes to ckpt/bad/.
+            """The last good step on disk, 0 for none: `step`, saved now unless it was, with nothing removed
+            for it, where its weights are finite and give a finite loss, else one before. What is on disk of
+            a later one goes to ckpt/bad/, for --resume would go on from it.
             """
-            if not step:
-                return 0
-            there = run.checkpoints
-            try:
-                if saved == step:  # what is on disk is looked at
-                    stored = be.place(parts_of(run, cfg, run.checkpoint(step)[0])["p"])
-                    validated(stored, step)
-                else:
-                    runs.check_finite(state())
+            if step and saved != step:
+                with contextlib.suppress(Diverged):
                     validated(p, step)
-                    run.save(step, state(), {}, keep=len(there) + 1)
-                return step
-            except (Damaged, Diverged):
-                older = max((one for one in there if one < step), default=0)
-                if older and step in there:  # --resume would go on from it
-                    run.set_aside(step)
-                return older
+                    run.save(step, as_stored(parts), {}, keep=len(run.checkpoints) + 1)
+            for good, arrays, _ in run.good_checkpoints(say):
+                if not good:  # what a run with a parent begins with
+                    break
+                with contextlib.suppress(Diverged):
+                    validated(be.place(parts_of(run, cfg, arrays)["p"]), good)
+                    return good
+                run.set_aside(good)
+            return 0
 
         def launch(step: int) -> Callable[[], np.ndarray]:
             """Begin a step; calling the result waits for its status."""
             batches = [lesson(cfg, recipe, corpus, step, part) for part in range(recipe.accumulate)]
             with np.errstate(all="ignore"):  # what is not finite is found and named by the status
-                return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), status))
+                numbers = recipe.numbers(step)
+                return fetch(stepped(be, cfg, recipe.rule, *parts.values(), batches, numbers, status))
 
         tokens = recipe.batch * recipe.accumulate * cfg.L
         valid, spent, saved, stop = None, 0.0, done, False
@@ -373,7 +366,7 @@ def train(
             try:
                 mean, norm = read_status(arrived(), p)
                 if not ahead:
-                    runs.check_finite(state())
+                    runs.check_finite(as_stored(parts))
             except Diverged as error:
                 raise Diverged(f"step {step}: {error}; {onwards(run, last_good(step - 1))}") from error
             spent += time.perf_counter() - before
@@ -385,7 +378,7 @@ def train(
             speed = (step - done) * tokens / spent
             stop = stop or stopping()
             if saves or (stop and not ahead):
-                run.save(step, state(), {})
+                run.save(step, as_stored(parts), {})
                 figures = {"tokens_per_s": speed, "seconds": spent, "time": time.time()}
                 run.timing.append({"step": step, **figures})
                 saved = step

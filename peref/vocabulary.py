@@ -73,18 +73,14 @@ class Vocabulary:
 
 def vocabulary_of(run: Run, V: int) -> Vocabulary:
     """That of a run's model. Raises Misuse where the library is missing, Damaged for an altered file."""
-    data = run.public(TOKENIZER)
-    return Vocabulary(V) if data is None else read_tokenizer(data, V, str(run.folder))
-
-
-def read_tokenizer(data: bytes, V: int, where: str) -> Vocabulary:
-    """The vocabulary that a tokenizer.json says. Raises as vocabulary_of."""
+    if (data := run.public(TOKENIZER)) is None:
+        return Vocabulary(V)
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         need = share.install("[models]")
-        raise Misuse(f"{where} has a {TOKENIZER}, which needs a library: {need}") from error
+        raise Misuse(f"{run.folder} has a {TOKENIZER}, which needs a library: {need}") from error
     try:
         return Vocabulary(V, Tokenizer.from_str(data.decode("utf-8")))
     except Exception as error:  # the library raises nothing narrower
-        raise Damaged(f"{where}: its {TOKENIZER} cannot be read: {error}; copy it anew") from error
+        raise Damaged(f"{run.folder}: its {TOKENIZER} cannot be read: {error}; copy it anew") from error

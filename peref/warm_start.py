@@ -6,7 +6,7 @@ Not here: which run and options are meant (cli/train.py), other encodings for th
 (evaluate.under).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from peref.config import Config
@@ -25,12 +25,13 @@ TOLD = 3  # tensors that an error names
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a run begins with, and what its record says of them under "parent" and "imported"."""
+    """The weights that a run begins with, what its record says of them, under "parent" and, where the
+    vocabulary is from, "imported", and the files of that, as in runs.create.
+    """
 
     params: Arrays
-    about: dict[str, Any]
-    imported: dict[str, Any] | None = None  # where its vocabulary is from, and the files of that
-    public: dict[str, bytes] = field(default_factory=dict)
+    record: dict[str, Any]
+    files: dict[str, bytes]
 
 
 def trained_on(cfg: Config, pe: str | None, given: tuple[str, ...], fields: dict[str, Any]) -> Config:
@@ -66,6 +67,6 @@ def start(run: Run, params: Arrays, step: int, cfg: Config, recipe: Recipe, *, a
         raise Misuse(f"{what}: {', '.join(said[:TOLD])}{more}; --new-parameters draws anew what it lacks")
     kept = {name: a if name in drawn else params[name].astype(a.dtype) for name, a in new.items()}
     where = {"run": str(run.folder.resolve()), "step": step, "sha256": run.digest(step)}
-    imported = run.record.get("imported")
-    public = {name: data for name in (CONFIG, TOKENIZER) if (data := run.public(name))}
-    return Start(kept, where | {"drawn": drawn, "left": left}, imported, public)
+    record = {key: about for key, about in run.record.items() if key == "imported"}
+    files = {f"public/{name}": data for name in (CONFIG, TOKENIZER) if (data := run.public(name))}
+    return Start(kept, record | {"parent": where | {"drawn": drawn, "left": left}}, files)

@@ -37,7 +37,7 @@ def run(*args, environ=None, **how):
 def test_a_setting_of_numbas_that_cannot_be_followed(name, value, monkeypatch):
     """It is named, with what to do."""
     if name == "NUMBA_NUM_THREADS":  # seen before numba is loaded
-        monkeypatch.setattr(share.numba_setting, "__defaults__", ({name: value},))
+        monkeypatch.setattr(share.from_environment, "__defaults__", ({name: value},))
         with pytest.raises(Misuse, match=f"{name} is '{value}'; expected a number of threads, at least 1"):
             find.check_numba()
         return

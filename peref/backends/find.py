@@ -28,7 +28,7 @@ def check_numba() -> None:
     """
     if not find_spec("numba"):
         raise Misuse(f"the numba backend needs numba: {share.install('numba')}; {OR_NUMPY}")
-    said = share.numba_setting("NUM_THREADS")
+    said = share.from_environment("NUMBA_NUM_THREADS")
     if said and not (said.isascii() and said.isdecimal() and said.strip("0")):
         raise Misuse(
             f"NUMBA_NUM_THREADS is '{said}'; expected a number of threads, at least 1; unset it, {OR_NUMPY}"
@@ -43,7 +43,8 @@ def check_numba() -> None:
             f"numba cannot be loaded ({first_words(error)}){share.within_limit()}; {OR_NUMPY}"
         ) from error
     except ValueError as error:
-        where = "NUMBA_THREADING_LAYER" if share.numba_setting("THREADING_LAYER") else ".numba_config.yaml"
+        layer = "NUMBA_THREADING_LAYER"
+        where = layer if share.from_environment(layer) else ".numba_config.yaml"
         what = f"numba cannot do what it is set to ({first_words(error)})"
         raise Misuse(f"{what}; unset {where}, {OR_NUMPY}") from error
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -157,7 +158,7 @@ def places(major: int) -> Iterator[str]:
         for root in spec.submodule_search_locations or ():
             for part in (f"cu{major}/lib", f"cu{major}/bin/x86_64", "cublas/lib", "cublas/bin"):
                 yield str(Path(root, part, name))
-    for toolkit in share.cuda_toolkits():
+    for toolkit in filter(None, map(share.from_environment, ("CUDA_PATH", "CUDA_HOME"))):
         for part in ("lib64", "bin", "bin/x64"):
             yield str(Path(toolkit, part, name))
     yield name

@@ -92,7 +92,7 @@ def group() -> None:
 
 def execute(args: Sequence[str], signals: Signals) -> int:
     """Run one command line; returns its exit code, raises what goes wrong."""
-    if asked := share.asked_by_shell():
+    if asked := share.from_environment(share.COMPLETE):
         from peref.cli.completion import answer
 
         return answer(group, asked)

@@ -12,9 +12,8 @@ import numpy as np
 from peref.backends import Backend
 from peref.cli import completion, options, text
 from peref.cli.found import TrainedOnTask, backend_of, find_task, find_trained
-from peref.config import Config
 from peref.evaluate import differing, under
-from peref.exact_match import answer_alone, answers
+from peref.exact_match import answer
 from peref.generate import check_generation, generate
 from peref.pair import Pair
 from peref.parameters import check
@@ -113,20 +112,18 @@ def answer_sources(found: TrainedOnTask, given: SimpleNamespace) -> None:
 
 
 def of_pair(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
-    exercise, pair = found.exercise, found.cfg
-    assert isinstance(pair, Pair)
-    assert exercise.task.answer
+    exercise, params = found.exercise, be.place(found.params)
     sources = [exercise.held_out(n) for n in range(SOURCES)] if prompt is None else [prompt]
-    batch = exercise.batch(sources)
-    rows = answers(pair, be.place(found.params), batch.source, batch.seg, exercise.longest, be=be)
-    right = [[*exercise.task.answer(source)] for source in sources]
+    batch, most = exercise.batch(sources), exercise.longest + 1
+    asked = [source[seg > 0].tolist() for source, seg in zip(batch.source, batch.seg, strict=True)]
+    rows = [answer(found.cfg, params, source, most, be=be) for source in asked]
+    right = [row[row >= 0].tolist() for row in batch.targets]
     return list(zip(sources, rows, right, strict=True))
 
 
 def of_decoder(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
     """Of a sample with several questions the first. A prompt of letters is theirs, else all that is read."""
-    exercise, cfg = found.exercise, found.cfg
-    assert isinstance(cfg, Config)
+    exercise = found.exercise
     asked: list[Any] = [exercise.question(*exercise.held_out(n)) for n in range(SOURCES)]
     most = len(asked[0][1])
     if prompt is not None:
@@ -134,5 +131,4 @@ def of_decoder(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> l
         asked = [([*prompt, BEGIN], [*answer_of(prompt), END]) if answer_of else (prompt, None)]
         most = max(most, len(prompt) + 1) if answer_of else most
     params = be.place(found.params)
-    write = lambda source: answer_alone(cfg, params, source, most, be=be)
-    return [(source, write(source), right) for source, right in asked]
+    return [(source, answer(found.cfg, params, source, most, be=be), right) for source, right in asked]

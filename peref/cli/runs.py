@@ -11,7 +11,7 @@ from peref import store
 from peref.cli import completion, options, text
 from peref.cli.completion import RUNS
 from peref.errors import Damaged, Misuse
-from peref.runs import Run, created, open_run
+from peref.runs import Run, open_run, runs_in
 from peref.train import last_valid
 
 
@@ -30,9 +30,7 @@ def command(given: SimpleNamespace) -> None:
     if given.remove and not given.named:
         raise Misuse("--remove wants the runs by name")
     root = Path(RUNS if given.runs is None else given.runs)
-    folders = [Path(one) for one in given.named] or sorted(
-        (path.parent for path in root.glob("[!.]*/run.json")), key=created
-    )
+    folders = [Path(one) for one in given.named] or [run.folder for run in runs_in(root)]
     if given.remove:
         for run in [open_run(folder) for folder in folders]:
             remove(run)
