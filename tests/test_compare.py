@@ -17,7 +17,6 @@ from peref.cli.signals import Signals
 from peref.config import Config
 from peref.exact_match import exact_match
 from peref.lab import comparison_report as report
-from peref.lab import task_report
 from peref.lab.comparison import Contender, memory
 from peref.lab.paired import estimate, student
 from peref.model import loss
@@ -210,7 +209,7 @@ def test_a_document_without_losses_is_none(compare):
 
 def test_names_that_are_html_are_text():
     found = document({"<b>": np.ones(16), "a": np.ones(16)})
-    assert "<b>" not in report.report_page(found, report.told(found), [b""]).partition("<table>")[2]
+    assert "<b>" not in report.report_page(found, b"").partition("<table>")[2]
 
 
 def test_a_task_has_its_own_table(compare):
@@ -226,13 +225,13 @@ def test_a_task_has_its_own_table(compare):
     cfg, params, _ = evaluate.weights_of(run)
     exercise = Exercise("passkey", 96, True, data.corpus("text.txt"))
     assert entry["rows"][1] == exact_match(cfg, params, exercise, 10, be=backends.get("numpy"))
-    told = task_report.told_of_task(found)
-    assert (len(told.panels), told.head) == (4, ["encoding", "48", "96", *BESIDE])
-    assert told.rows[0][:4] == ["rope", "0.000", "0.000", "not learned"]
-    assert "Not learned by rope, none, pi, as it is." in told.sentences
-    assert "1 layers" not in " ".join(told.sentences)
+    panels, said = list(report.panels(found)), list(report.sentences(found))
+    assert (len(panels), report.head(found)) == (4, ["encoding", "48", "96", *BESIDE])
+    assert next(report.rows_of_table(found))[:4] == ["rope", "0.000", "0.000", "not learned"]
+    assert "Not learned by rope, none, pi, as it is." in said
+    assert "1 layers" not in " ".join(said)
     again = compare("--again", "comparison/comparison.json", "-o", "second")
-    assert any("Against the best" in said for said in told.sentences)
+    assert any("Against the best" in one for one in said)
     assert again["entries"] == found["entries"]
     assert len(Path("second/comparison.csv").read_text().splitlines()) == 1 + 3 * 2 * 2
 
@@ -261,9 +260,9 @@ def test_answers_are_compared_sample_by_sample():
     rows = {
         label: [{"right": 99 * r, "exact": r.count("1") / 4} for r in both] for label, both in rights.items()
     }
-    found = {"entries": [{"label": label, "rows": of} for label, of in rows.items()]}
-    assert task_report.most_right(found) == "a"
-    less = {label: task_report.against_most(found, label) for label in rows}
+    found = {"task": "x", "entries": [{"label": label, "rows": of} for label, of in rows.items()]}
+    assert report.best_of(found) == "a"
+    less = {label: report.against(found, label, "a") for label in rows}
     same_numbers([less["b"].mean, less["c"].mean], [-1 / 8, 0.0], 1e-12)
     assert (less["b"].decides, less["c"].decides) == (True, False)
     # independent differences of standard deviation s: 1.96 s / sqrt(396) each way

@@ -18,8 +18,9 @@ from peref.cli.signals import Signals
 from peref.config import Config
 from peref.encodings import get, names, options, symbols_of
 from peref.lab import effects, responses
-from peref.lab.effects import Subject, fresh
+from peref.lab.effects import fresh
 from peref.lab.panels import Curve, Image, Panel
+from peref.lab.responses import Subject
 from peref.ops.attention import probabilities, scores
 from peref.settings import choose
 from peref.share import install
@@ -248,7 +249,7 @@ def test_what_starts_as_nothing_is_shown_with_other_parameters():
         features=None,
         score=lambda be, p, q, k, f, at: (p["a"] * np.ones((1, 2, at.T, at.S)), None, None),
     )
-    found = responses.score_panels(cfg, encoding, {"a": np.zeros((2, 1, 1))})
+    found = responses.score_panels(Subject("x", cfg, encoding, {"a": np.zeros((2, 1, 1))}, {}))
     assert responses.STIRRED in found[0].note
     assert found[0].curves[0].y.any()
 

@@ -27,9 +27,9 @@ from peref.cli.train import text_of_task
 from peref.config import Config
 from peref.environment import environment
 from peref.errors import Misuse, counted
-from peref.lab import comparison, comparison_report, task_report
+from peref.lab import comparison
+from peref.lab import comparison_report as lab
 from peref.lab.comparison import Contender, Plan
-from peref.lab.comparison_report import Told
 from peref.recipe import Recipe
 from peref.schema import misfit
 from peref.tasks import TASKS, Exercise
@@ -102,9 +102,8 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     else:
         plan = plan_of(given)
         found = compared(plan, given, ctx.obj, Path(RUNS if given.runs is None else given.runs))
-    said = told_of(found)
-    paths = write_report(folder, found, said)
-    lines = ["", text.table(said.head, said.rows), "", *said.sentences, ""]
+    paths = write_report(folder, found)
+    lines = ["", text.table(lab.head(found), list(lab.rows_of_table(found))), "", *lab.sentences(found), ""]
     lines += [text.labelled("report", paths["report"])]
     text.emit(given.as_json, {"files": paths, **found}, lines)
 
@@ -248,19 +247,14 @@ def read(path: Path) -> dict[str, Any]:
     if said := misfit(found, DOCUMENT):
         raise Misuse(f"{path}: not a comparison.json: {said}")
     try:
-        told_of(found)
+        lab.report_page(found, b"")
     except (IndexError, *store.UNREADABLE) as error:
         what = f"{type(error).__name__}: {error}"
         raise Misuse(f"{path}: not a comparison.json: no table can be made of it ({what})") from error
     return found
 
 
-def told_of(found: dict[str, Any]) -> Told:
-    """What is said of a comparison, on a task or on a text."""
-    return task_report.told_of_task(found) if "task" in found else comparison_report.told(found)
-
-
-def write_report(folder: Path, found: dict[str, Any], said: Told) -> dict[str, str]:
+def write_report(folder: Path, found: dict[str, Any]) -> dict[str, str]:
     """The files of the report, by what they are."""
     from peref.lab.pictures import draw
 
@@ -268,11 +262,9 @@ def write_report(folder: Path, found: dict[str, Any], said: Told) -> dict[str, s
     picture = folder / "comparison.png"
     what = found["task"] if "task" in found else found["text"]
     about = [f"{what}, trained at {found['L']:,}; {counted(len(found['seeds']), 'seed')}"]
-    draw(picture, said.title, about, said.panels)
+    draw(picture, lab.title(found), about, list(lab.panels(found)))
     store.write_text(folder / "comparison.json", store.canonical(found) + "\n")
-    store.write_text(folder / "comparison.csv", said.csv)
-    store.write_text(
-        folder / "report.html", comparison_report.report_page(found, said, [picture.read_bytes()])
-    )
+    store.write_text(folder / "comparison.csv", lab.as_csv(found))
+    store.write_text(folder / "report.html", lab.report_page(found, picture.read_bytes()))
     names = {"report": "report.html", "csv": "comparison.csv", "json": "comparison.json"}
     return {"picture": str(picture)} | {what: str(folder / name) for what, name in names.items()}

@@ -19,9 +19,9 @@ from peref.config import Config
 from peref.encodings import HOOKS, names
 from peref.errors import Misuse, counted, explained
 from peref.evaluate import under
-from peref.lab.effects import Subject, effects, fresh, trained_subject
+from peref.lab.effects import effects, fresh, trained_subject
 from peref.lab.panels import Image
-from peref.lab.responses import maps
+from peref.lab.responses import Subject, maps
 from peref.parameters import check
 from peref.settings import choose
 

@@ -46,7 +46,7 @@ KINDS: dict[str, Any] = {"pe": str, "set": str}
 KINDS |= {key: get_type_hints(options.RECORDS[p.of])[p.field] for key, p in SETTABLE.items()}
 OF_ALL: dict[str, Any] = {"data": str, "to": int, "bytes": int, "backend": str}
 Sheet = tuple[str, dict[str, Any], str]  # path of a file, what is in it, folder of the runs
-Task = tuple[Contender, int | None, dict[str, Any]]
+Task = tuple[Contender, dict[str, Any]]
 
 
 class Sweeps(Group):
@@ -217,12 +217,12 @@ def sweep_of(sheet: Sheet, asking: bool = True) -> Sweep:
     file, document, runs = sheet
     try:
         whole = {key: fitting(key, document[key], kind) for key, kind in OF_ALL.items() if key in document}
-        entries, parents, said = zip(*entries_of(document, Path(file).parent), strict=True)
+        entries, said = zip(*entries_of(document, Path(file).parent), strict=True)
         spec = data.lasting(whole.get("data", data.DEFAULT), Path(file).parent)
         backend = backends.resolved(whole.get("backend", "auto"), entries[0].recipe.dtype)
         longest = whole.get("to", 4 * max(one.cfg.L for one in entries))
         on = data.corpus(spec), spec, whole.get("bytes", BYTES)
-        sweep = Sweep(*on, entries, parents, said, longest, Path(runs), backend, share.code())
+        sweep = Sweep(*on, entries, said, longest, Path(runs), backend, share.code())
         if asking:
             refuse(sweep)
     except Misuse as error:
@@ -231,21 +231,19 @@ def sweep_of(sheet: Sheet, asking: bool = True) -> Sweep:
 
 
 def entries_of(document: dict[str, Any], here: Path) -> Iterator[Task]:
-    """Each task, the index of its parent, and what is said of it."""
+    """Each task, and what is said of it."""
     top = {"pe": FIRST_CYCLE, "set": ""} | {k: v for k, v in document.items() if k not in (*OF_ALL, "grid")}
-    index = itertools.count()
     for grid in tables_of(document, "grid") or [{}]:
         for point in points(top | grid, here):
             cfg = shaped(FIRST_SHAPE, **fields(point, "model"), **choose(point["pe"], point["set"].split()))
-            first, parent = Contender(point["pe"], cfg, Recipe(**fields(point, "recipe"))), next(index)
-            yield first, None, point
+            first = Contender(point["pe"], cfg, Recipe(**fields(point, "recipe")))
+            yield first, point
             for table in tables_of(top | grid, "then"):
                 for then in points(table, here):
                     both = point | {"set": ""} | then
                     how = then.get("pe"), tuple(both["set"].split()), fields(then, "model")
                     recipe = Recipe(**fields(both, "recipe"))
-                    yield Contender(both["pe"], trained_on(cfg, *how), recipe, parent=first), parent, both
-                    next(index)
+                    yield Contender(both["pe"], trained_on(cfg, *how), recipe, parent=first), both
 
 
 def tables_of(among: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -29,10 +29,10 @@ from peref.exact_match import effective_length, exact_match, lengths_of
 from peref.model import decode, logits
 from peref.parameters import check, init
 from peref.recipe import Recipe
-from peref.runs import Run, open_run
+from peref.runs import Run, open_run, runs_in
 from peref.settings import choose
 from peref.tasks import Exercise
-from peref.train import create_run, stepped
+from peref.train import create_run, stepped, with_moments
 from peref.warm_start import start, trained_on
 from peref.xp import Arrays, fetch, to_host
 
@@ -169,12 +169,11 @@ def mark(config: Any, recipe: Any, text: str, backend: str, parent: str | None) 
 def shelf(root: Path) -> dict[str, Run]:
     """The runs of a folder by their marks; of those with one mark the one that was made under it."""
     known: dict[str, Run] = {}
-    for path in sorted(root.glob("[!.]*/run.json")):
-        run = open_run(path.parent)
-        record = run.record
+    for run in runs_in(root):
+        record = open_run(run.folder).record
         about = record["data"]["sha256"], record["environment"]["backend"]
         one = mark(record["config"], record["recipe"], *about, record.get("parent", {}).get("sha256"))
-        if one not in known or path.parent.name.endswith(one):
+        if one not in known or run.folder.name.endswith(one):
             known[one] = run
     return known
 
@@ -210,20 +209,22 @@ def made(entry: Contender, root: Path, plan: OnText, be: Backend) -> Run:
 
 def file_of(run: Run, plan: Plan, entry: Contender) -> Path:
     """Where the losses of an entry are kept."""
-    mark = f"-{entry.scaling}" if entry.scaling else ""
-    return run.folder / "eval" / f"compare-{plan.longest}-{plan.count}{mark}.json"
+    scaling = f"-{entry.scaling}" if entry.scaling else ""
+    return run.folder / "eval" / f"compare-{plan.longest}-{plan.count}{scaling}.json"
+
+
+def kept(path: Path, plan: OnText, environment: dict[str, Any]) -> dict[str, Any] | None:
+    """What was measured before on this text, under an environment that has all of this; or None."""
+    with contextlib.suppress(*store.UNREADABLE):  # a damaged one is measured anew; Misuse: there is none
+        result = json.loads(store.read_own(path))
+        same = environment | result["environment"] == result["environment"] | environment
+        return result if same and result["corpus"] == plan.corpus.sha256 else None
+    return None
 
 
 def measured(run: Run, plan: Plan, entry: Contender, be: Backend) -> dict[str, Any] | None:
     """The losses that this code measured before on this text, or None."""
-    path = file_of(run, plan, entry)
-    if not run.finished or not store.is_file(path):
-        return None
-    with contextlib.suppress(*store.UNREADABLE):  # a damaged one is measured anew
-        result = json.loads(store.read_own(path))
-        if result["environment"] == environment(be) and result["corpus"] == plan.corpus.sha256:
-            return result
-    return None
+    return kept(file_of(run, plan, entry), plan, environment(be)) if run.finished else None
 
 
 def measure(
@@ -310,8 +311,7 @@ def memory(cfg: Config, params: Arrays) -> dict[str, float]:
 def seconds(plan: Plan, entry: Contender, be: Backend) -> tuple[float, float]:
     """What a step of training takes, and the evaluation of all, both measured."""
     cfg, recipe = entry.cfg, entry.recipe
-    p = be.place(init(cfg, 0, recipe.dtype))
-    m, v = (be.place({name: np.zeros(a.shape, a.dtype) for name, a in p.items()}) for _ in "mv")
+    p, m, v = map(be.place, with_moments(init(cfg, 0, recipe.dtype)).values())
     some = np.zeros((recipe.batch, cfg.L), int)
     batches = [(some, some)] * recipe.accumulate
     step, spent = 0.0, 0.0

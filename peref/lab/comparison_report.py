@@ -1,4 +1,5 @@
-"""A comparison as a table, sentences, CSV, panels and a page, all from the document that `compare` stores.
+"""A comparison on a text or a task as a table, sentences, CSV, panels and a page, all from the document that
+`compare` stores.
 
 Not here: how it is measured (comparison.py), how pictures are drawn (pictures.py).
 """
@@ -8,61 +9,79 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from peref.errors import counted
+from peref.exact_match import SURE, in_words
 from peref.lab.paired import Estimate, estimate
-from peref.lab.panels import Curve, Image, Panel
+from peref.lab.panels import Curve, Panel
 from peref.page import html_page, html_table, td
+from peref.tasks import DEPTHS
 
 Document = dict[str, Any]
 TOGETHER = 2  # windows that a bootstrap draws at a time: neighbours are correlated
-BESIDE_LENGTHS = ("encoding", "against the best", "far context", "memory")
-
-
-@dataclass(frozen=True)
-class Told:
-    """What is said of a comparison."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    sentences: list[str]
-    csv: str
-    panels: list[Panel | Image]
+SHARE = "share of answers"
 
 
 def labels_of(found: Document) -> list[str]:
     return list(dict.fromkeys(entry["label"] for entry in found["entries"]))
 
 
+def of_label(found: Document, label: str, key: str) -> list[Any]:
+    """What the entries of each seed have under a key."""
+    return [entry[key] for entry in found["entries"] if entry["label"] == label]
+
+
 def cells_of(found: Document, label: str, length: str) -> np.ndarray:
     """Bits per byte of each cell of the text, [seeds,cells]; `length` may also be "cut"."""
-    mine = [entry for entry in found["entries"] if entry["label"] == label]
-    nats = [entry["cut"] if length == "cut" else entry["cells"][length] for entry in mine]
+    nats = of_label(found, label, "cut" if length == "cut" else "cells")
+    nats = nats if length == "cut" else [cells[length] for cells in nats]
     return np.array(nats) / (found["lengths"][0] * math.log(2))
 
 
+def rows_of(found: Document, label: str) -> list[list[dict[str, Any]]]:
+    """The numbers of an encoding, [seeds][lengths]: bits per byte, or those of exact_match."""
+    if "task" in found:
+        return of_label(found, label, "rows")
+    each = zip(*(cells_of(found, label, str(n)).mean(1) for n in found["lengths"]), strict=True)
+    lengths = found["lengths"]
+    return [
+        [{"length": n, "bits_per_byte": bit} for n, bit in zip(lengths, bits, strict=True)] for bits in each
+    ]
+
+
 def by_length(found: Document, label: str) -> np.ndarray:
-    """Bits per byte, [seeds,lengths]."""
-    return np.stack([cells_of(found, label, str(n)).mean(1) for n in found["lengths"]], axis=1)
+    """Bits per byte, or shares of answers that are exactly right, [seeds,lengths]."""
+    key = "exact" if "task" in found else "bits_per_byte"
+    return np.array([[row[key] for row in rows] for rows in rows_of(found, label)])
 
 
 def best_of(found: Document) -> str:
-    """The label with the fewest bits at the longest length."""
+    """The label with the fewest bits at the longest length, or most right answers over all lengths."""
+    if "task" in found:
+        return max(labels_of(found), key=lambda label: by_length(found, label).mean())
     return min(labels_of(found), key=lambda label: by_length(found, label)[:, -1].mean())
 
 
 def against(found: Document, label: str, other: str) -> Estimate:
-    """Bits per byte more than `other` at the longest length, at the same places of the text; the mean of the
-    seeds, each beside the same one.
+    """How much more `label` has than `other`; the mean of the seeds, each beside the same one.
+
+    Bits per byte at the longest length, at the same places of the text; or right answers, a share over all
+    lengths, of the same samples, which are independent of one another.
     """
+    if "task" in found:
+        return estimate(right_of(found, label) - right_of(found, other), 1)
     longest = str(found["lengths"][-1])
     more = cells_of(found, label, longest) - cells_of(found, other, longest)
     return estimate(more.mean(0), TOGETHER * window_of(found))
+
+
+def right_of(found: Document, label: str) -> np.ndarray:
+    """The share of lengths at which each sample is right, means of the seeds, [samples]."""
+    return np.mean([[*map(int, row["right"])] for rows in rows_of(found, label) for row in rows], 0)
 
 
 def far_context(found: Document, label: str) -> Estimate | None:
@@ -81,31 +100,49 @@ def window_of(found: Document) -> int:
     return found["lengths"][-1] // found["lengths"][0]
 
 
-def rows_of_table(found: Document) -> Iterator[list[str]]:
-    """The table, under BESIDE_LENGTHS with the lengths behind its first word."""
-    best = best_of(found)
-    for label in labels_of(found):
-        bits = [f"{bit:.3f}" for bit in by_length(found, label).mean(0)]
-        more = "" if label == best else interval(against(found, label, best))
-        far = far_context(found, label)
-        yield [label, *bits, more, interval(far) if far else "", kept_by(found, label)]
-
-
-def kept_by(found: Document, label: str) -> str:
-    """What decoding keeps of a token, and whatever their number."""
-    memory = next(entry["memory"] for entry in found["entries"] if entry["label"] == label)
-    return f"{memory['token']:,.0f} B/token" + (f" + {memory['state']:,.0f} B" if memory["state"] else "")
-
-
-def head(found: Document) -> list[str]:
-    return [BESIDE_LENGTHS[0], *(f"{n:,}" for n in found["lengths"]), *BESIDE_LENGTHS[1:]]
-
-
 def interval(x: Estimate) -> str:
     return f"{x.mean:+.3f} ({x.low:+.3f} to {x.high:+.3f})"
 
 
+def effective_of(found: Document, label: str) -> str:
+    """The effective length of each seed."""
+    return ", ".join(dict.fromkeys(map(in_words, of_label(found, label, "effective"))))
+
+
+def title(found: Document) -> str:
+    learns = f"learns {found['task']}, and at which lengths" if "task" in found else "extrapolates"
+    return f"Which encoding {learns}"
+
+
+def head(found: Document) -> list[str]:
+    beside = ["effective", "against the best"] if "task" in found else ["against the best", "far context"]
+    return ["encoding", *(f"{n:,}" for n in found["lengths"]), *beside, "memory"]
+
+
+def rows_of_table(found: Document) -> Iterator[list[str]]:
+    """A line for each encoding under `head`; shares have their interval where there is one seed."""
+    best = best_of(found)
+    for label in labels_of(found):
+        (one, *others), memory = rows_of(found, label), of_label(found, label, "memory")[0]
+        cells = [f"{mean:.3f}" for mean in by_length(found, label).mean(0)]
+        beside = ["" if label == best else interval(against(found, label, best))]
+        if "task" in found:
+            around = [f" ({row['low']:.2f} to {row['high']:.2f})" * (not others) for row in one]
+            cells = [a + b for a, b in zip(cells, around, strict=True)]
+            beside.insert(0, effective_of(found, label))
+        else:
+            far = far_context(found, label)
+            beside.append(interval(far) if far else "")
+        state = f" + {memory['state']:,.0f} B" if memory["state"] else ""
+        yield [label, *cells, *beside, f"{memory['token']:,.0f} B/token{state}"]
+
+
 def sentences(found: Document) -> Iterator[str]:
+    """What is said under the table."""
+    return of_task(found) if "task" in found else of_text(found)
+
+
+def of_text(found: Document) -> Iterator[str]:
     """What the numbers allow to say, and how they came about."""
     best, longest, count = best_of(found), found["lengths"][-1], len(found["seeds"])
     for label in labels_of(found):
@@ -133,15 +170,50 @@ def sentences(found: Document) -> Iterator[str]:
     )
 
 
+def of_task(found: Document) -> Iterator[str]:
+    """What is asked of whom, and what the words of the table mean."""
+    cfg, recipe, count, labels = (
+        found["entries"][0]["config"],
+        found["recipe"],
+        len(found["seeds"]),
+        labels_of(found),
+    )
+    best = best_of(found)
+    equal = [label for label in labels if label != best and not against(found, label, best).decides]
+    failed = [label for label in labels if "not learned" in effective_of(found, label)]
+    yield (
+        f"{found['task']}: {found['words']}; a re-creation for small models. Shares of "
+        f"{found['samples']:,} held-out samples of each length whose answer is right to the last token"
+        + (f", means of {count} seeds." if count > 1 else ", with their interval of 95 %.")
+    )
+    yield (
+        f"The effective length is the longest with {SURE:.0%} exactly right at it and at all shorter ones "
+        f"here; not learned: less than that at {found['L']:,}, the length trained for, or below."
+    )
+    yield (
+        "Against the best: the share of right answers over all lengths less that of the encoding with most, "
+        f"{best}, of the same samples; the interval of 95 % says nothing of other seeds"
+        + (f". It does not tell {', '.join(equal)} from {best}." if equal else ".")
+    )
+    yield f"Not learned by {', '.join(failed)}." if failed else "All learned it at the length trained for."
+    yield (
+        f"All models have {counted(cfg['layers'], 'layer')} of width {cfg['C']} with "
+        f"{counted(cfg['H'], 'head')}, and were trained {counted(recipe['steps'], 'step')} of "
+        f"{counted(recipe['batch'], 'sample')} at a peak rate of {recipe['rate']:g}. Such sizes and steps "
+        "are chosen before for a task, not for an encoding."
+    )
+
+
 def as_csv(found: Document) -> str:
     """A line for each encoding, seed and length."""
+    keys = ["exact", "low", "high", "tokens_right"] if "task" in found else ["bits_per_byte"]
     lines = [
-        [label, seed, n, f"{bit:.6f}"]
+        [label, seed, row["length"], *(f"{row[key]:.6f}" for key in keys)]
         for label in labels_of(found)
-        for seed, bits in zip(found["seeds"], by_length(found, label), strict=True)
-        for n, bit in zip(found["lengths"], bits, strict=True)
+        for seed, rows in zip(found["seeds"], rows_of(found, label), strict=True)
+        for row in rows
     ]
-    return csv_of(["encoding", "seed", "length", "bits_per_byte"], lines)
+    return csv_of(["encoding", "seed", "length", *keys], lines)
 
 
 def csv_of(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
@@ -150,35 +222,42 @@ def csv_of(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     return out.getvalue()
 
 
-def panels(found: Document) -> list[Panel | Image]:
-    """Bits per byte by length, and by position at the longest."""
-    lengths, L, longest = found["lengths"], found["L"], found["lengths"][-1]
-    by_size, by_place = [], []
+def panels(found: Document) -> Iterator[Panel]:
+    """By length; bits per byte also by position at the longest length, shares by where the answer stands, if
+    it stands somewhere.
+    """
+    lengths, trained, by_size = found["lengths"], [("x", float(found["L"]), "")], []
+    dots = "; a dot is a seed" if len(found["seeds"]) > 1 else ""
     for label in labels_of(found):
         seeds = by_length(found, label)
         by_size.append(Curve(lengths, seeds.mean(0), label, points=len(seeds) == 1))
-        by_size += [Curve(lengths, bits, dots=True) for bits in seeds] if len(seeds) > 1 else []
+        by_size += [Curve(lengths, one, dots=True) for one in seeds] if len(seeds) > 1 else []
+    how: dict[str, Any] = {"curves": by_size, "log": "x", "note": f"line: trained for{dots}"}
+    if "task" not in found:
+        yield Panel("By length", "length (bytes)", "bits/byte", marks=trained, **how)
+        yield by_position(found, trained)
+        return
+    whole = [("y", 0.0, ""), ("y", 1.0, "")]  # a share is between
+    marks = [*trained, ("y", SURE, f"{SURE:.0%}"), *whole]
+    yield Panel("Exactly right, by length", "length", SHARE, marks=marks, **how)
+    if "by_depth" in found["entries"][0]["rows"][0]:
+        for label in labels_of(found):
+            shares = [[row["by_depth"] for row in rows] for rows in rows_of(found, label)]
+            means, depths = np.array(shares, float).mean(0), 100 * np.array(DEPTHS)
+            of = [
+                Curve(depths, row, f"length {n:,}", of=(k, len(lengths)), points=True)
+                for k, (n, row) in enumerate(zip(lengths, means, strict=True))
+            ]
+            yield Panel(f"{label}: by depth", "where in it the answer stands (%)", SHARE, of, marks=whole)
+
+
+def by_position(found: Document, marks: Sequence[Any]) -> Panel:
+    cell, longest, curves = found["lengths"][0], found["lengths"][-1], []
+    for label in labels_of(found):
         cells = cells_of(found, label, str(longest)).mean(0).reshape(-1, window_of(found)).mean(0)
-        by_place.append(Curve((np.arange(len(cells)) + 0.5) * lengths[0], cells, label))
-    dots = "; a dot is a seed" if len(found["seeds"]) > 1 else ""
-    trained = [("x", float(L), "")]
-    return [
-        Panel("By length", "length (bytes)", "bits/byte", by_size, "x", trained, f"line: trained for{dots}"),
-        Panel(
-            f"By position at length {longest:,}",
-            "position (bytes)",
-            "bits/byte",
-            by_place,
-            marks=trained,
-            note=f"means of {lengths[0]:,} bytes; line: trained for",
-        ),
-    ]
-
-
-def told(found: Document) -> Told:
-    """All that is said of a comparison on a text."""
-    rows, said = list(rows_of_table(found)), list(sentences(found))
-    return Told("Which encoding extrapolates", head(found), rows, said, as_csv(found), panels(found))
+        curves.append(Curve((np.arange(len(cells)) + 0.5) * cell, cells, label))
+    title, note = f"By position at length {longest:,}", f"means of {cell:,} bytes; line: trained for"
+    return Panel(title, "position (bytes)", "bits/byte", curves, marks=marks, note=note)
 
 
 def embedded(png: bytes, alt: str) -> str:
@@ -187,19 +266,17 @@ def embedded(png: bytes, alt: str) -> str:
     return f'<div class="wide"><img src="data:image/png;base64,{data}" alt="{escape(alt)}"></div>'
 
 
-def report_page(found: Document, said: Told, pictures: Sequence[bytes]) -> str:
-    """One file: table, sentences, pictures as PNG within it, what all of it depends on."""
-    drawn = "; ".join(panel.title for panel in said.panels)
+def report_page(found: Document, picture: bytes) -> str:
+    """One file: table, sentences, picture as PNG within it, what all of it depends on."""
+    drawn = "; ".join(panel.title for panel in panels(found))
     alt = f"{drawn}; of {', '.join(labels_of(found))}. The numbers are in the table."
-    images = [embedded(png, alt) for png in pictures]
-    wide = f'<div class="wide">{html_table(said.head, [map(td, row) for row in said.rows])}</div>'
     facts = [f"{key}: {value}" for key, value in sorted(found["environment"].items())]
     facts += [f"text: SHA-256 {found['corpus']}", *(f"run: {entry['run']}" for entry in found["entries"])]
     body = [
-        f"<h1>{escape(said.title)}</h1>",
-        wide,
-        *(f"<p>{escape(words)}</p>" for words in said.sentences),
-        *images,
+        f"<h1>{escape(title(found))}</h1>",
+        f'<div class="wide">{html_table(head(found), (map(td, row) for row in rows_of_table(found)))}</div>',
+        *(f"<p>{escape(words)}</p>" for words in sentences(found)),
+        embedded(picture, alt),
         f"<details><summary>Measured with</summary><p>{'<br>'.join(map(escape, facts))}</p></details>",
     ]
     return html_page("peref compare", "\n".join(body))

@@ -8,7 +8,7 @@ bias      the bias over distance, the edges of its buckets where there are any, 
           where all contents are equal
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy as np
 from peref import hooks
 from peref.combination import inside
 from peref.config import Config
-from peref.encodings import HOOKS, Encoding, get
+from peref.encodings import HOOKS, get
 from peref.errors import Misuse
 from peref.lab import responses
 from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, numbered
+from peref.lab.responses import Subject
 from peref.member import encodings_of
 from peref.model import PLAIN
 from peref.parameters import of_encoding
@@ -30,19 +31,6 @@ HOOK_SIZES: dict[str, dict[str, int]] = {"rotate": {"C": 128, "H": 1}, "bias": {
 LONGER = 4  # times L: where frequencies that depend on the length are drawn a second time
 TABLE_POSITIONS = 128  # positions in the picture of a table
 SPAN = 8192  # positions at most that rotations are drawn over
-
-
-@dataclass(frozen=True)
-class Subject:
-    """An encoding as it stands in a layer of a model, with the parameters that it has there."""
-
-    name: str
-    cfg: Config
-    encoding: Encoding
-    p: dict[str, Any]
-    options: dict[str, Any]
-    trained: bool = False
-    under: str = ""  # what its parameters were trained under, where that is something else
 
 
 def fresh(pe: dict[str, Any], L: int) -> Subject:
@@ -74,13 +62,10 @@ def effects(s: Subject) -> list[Panel | Image]:
             for name in names
             for panel in effects(one_of_several(s, name))
         ]
-        return each + ([] if s.encoding.mix else responses.attend_panels(s.cfg, s.encoding, s.p))
-    content = {"score": responses.score_panels, "mix": responses.mix_panels}
-    alone = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
-    hook = get(s.name).hook
-    if draw := alone.get(hook):
-        return draw(s)
-    return content.get(hook, responses.attend_panels)(s.cfg, s.encoding, s.p)
+        return each + ([] if s.encoding.mix else responses.attend_panels(s))
+    kinds = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
+    kinds |= {"score": responses.score_panels, "mix": responses.mix_panels}
+    return kinds.get(get(s.name).hook, responses.attend_panels)(s)
 
 
 def one_of_several(s: Subject, name: str) -> Subject:
@@ -108,7 +93,7 @@ def embed_panels(s: Subject) -> list[Panel | Image]:
     alike = unit @ unit.T
     d = np.arange(L // 2 + 1)
     diagonals = [np.diagonal(alike, -int(n)) for n in d]
-    mean, low, high = (np.array([f(c) for c in diagonals]) for f in (np.mean, np.min, np.max))
+    mean, low, high = (np.array([*map(f, diagonals)]) for f in (np.mean, np.min, np.max))
     curves = [Curve(d, mean, "mean over positions")]
     if not np.allclose(low, high, rtol=0, atol=1e-9):
         curves += [Curve(d, low, "least and most", plain=True), Curve(d, high, plain=True)]
@@ -130,12 +115,16 @@ def rotate_panels(s: Subject) -> list[Panel | Image]:
     angles = {n: of_one_head(angle) for n, (angle, *_) in turned.items()}
     if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
         del angles[LONGER * L]
-    found = [crooked(angles[L])]
     if all(map(straight, angles.values())):
         found = turning(angles, ladder, base, L)
+    else:  # they are no multiple of the position
+        cosine, title = np.cos(angles[L][:TABLE_POSITIONS]).T, "cosine of the angle of each pair"
+        found = [Image(title, "position", PAIR, cosine, centred=True, top=1.0)]
     if s.encoding.axes and s.encoding.axes > 1:
         found.append(by_axis(s))
-    gains = {n: score_gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
+    every = lambda gain, angle: np.broadcast_to(1.0 if gain is None else np.asarray(gain), angle.shape)
+    # of the last query times that of the key d tokens before it, for each pair, [L,R/2]
+    gains = {n: every(turned[n][1], a)[-1:] * every(turned[n][2], a)[::-1] for n, a in angles.items()}
     varied = [curves for curves in map(by_distance, gains.values()) if curves]
     if varied:
         found.append(Panel("gain in the score", DISTANCE, "gain of query times gain of key", varied[0]))
@@ -165,9 +154,8 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
     scaled = any(not np.allclose(one, ladder, rtol=1e-9, atol=0) for one in w.values())
     label = labels(w) if scaled else {L: f"base^(-2n/R), base {base:,.0f}"}
     still = sum(one == 0 for one in w[L])
-    how: dict[str, Any] = {"log": "y", "note": ""}
-    if still:
-        how["note"] = f"{still} of {len(pair)} pairs {'does' if still == 1 else 'do'} not turn"
+    note = f"{still} of {len(pair)} pairs {'does' if still == 1 else 'do'} not turn"
+    how: dict[str, Any] = {"log": "y", "note": note if still else ""}
     unscaled = [Curve(pair, ladder, f"unscaled, base {base:,.0f}", plain=True)] * scaled
     moving = {n: np.where(one == 0, np.nan, np.abs(one)) for n, one in w.items()}
     turn = unscaled + [Curve(pair, one, label[n], points=True) for n, one in moving.items()]
@@ -183,12 +171,6 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
     return found
 
 
-def crooked(angle: Any) -> Panel | Image:
-    """Angles that are no multiple of the position."""
-    cosine = np.cos(angle[:TABLE_POSITIONS]).T
-    return Image("cosine of the angle of each pair", "position", PAIR, cosine, centred=True, top=1.0)
-
-
 def by_axis(s: Subject) -> Panel:
     """Radians per step along each axis alone."""
     A, rows = s.encoding.axes or 1, []
@@ -197,14 +179,6 @@ def by_axis(s: Subject) -> Panel:
         rows.append(np.where(w > 0, w, np.nan))
     curves, note = numbered(np.arange(s.cfg.R // 2), rows, "axis", points=True), f"positions of {A} axes"
     return Panel("which axis turns a pair", PAIR, "radians per step", curves, log="y", note=note)
-
-
-def score_gain(q: Any, k: Any, angle: Any) -> Any:
-    """What the score of the last query with the key d tokens before it is multiplied with, for each pair,
-    [L,R/2].
-    """
-    of_q, of_k = (np.broadcast_to(1.0 if g is None else np.asarray(g), angle.shape) for g in (q, k))
-    return of_q[-1:] * of_k[::-1]
 
 
 def by_distance(gains: Any) -> list[Curve]:

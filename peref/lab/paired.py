@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from peref.exact_match import NORMAL
 from peref.rng import generator
 
 RESAMPLES, CONFIDENCE = 2000, 0.95
-NORMAL = 1.959964  # of a normal distribution, what leaves out (1 - CONFIDENCE) / 2 above it
 
 
 @dataclass(frozen=True)

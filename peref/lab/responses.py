@@ -7,7 +7,7 @@ them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,19 @@ TOKENS, SMALL = 256, 96  # of random sequences that are averaged over, and of on
 DRAWS, TIMES = 16, 8  # sequences at once, and how often
 COPIES = 64  # of a sequence, a row asked of each
 UNITS = 4  # random directions of an output whose response is averaged
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An encoding as it stands in a layer of a model, with the parameters that it has there."""
+
+    name: str
+    cfg: Config
+    encoding: Encoding
+    p: dict[str, Any]
+    options: dict[str, Any]
+    trained: bool = False
+    under: str = ""  # what its parameters were trained under, where that is something else
 
 
 def random_content(cfg: Config, encoding: Encoding, T: int, B: int, time: int = 0) -> dict[str, Any]:
@@ -55,18 +68,14 @@ def weights(
     encoding: Encoding, p: Any, at: At, rows: Sequence[int], how: Any, *, q: Any, k: Any, v: Any, x: Any
 ) -> Any:
     """The weights of row rows[b] of sequence b, [B,H,S]."""
-    (B, H, _, D), (G, S), tape = q.shape, k.shape[1:3], Tape()
-    watched, found, u = tape.watch(v), np.zeros((B, H, S)), np.full(D, D**-0.5, v.dtype)
+    (B, H), (G, S), tape = q.shape[:2], k.shape[1:3], Tape()
+    watched, n = tape.watch(v), H // G
     o, _ = hooks.attend_heads(PLAIN, encoding, p, q, k, watched, x, at, **how)
     assert isinstance(o, Var)
-    recorded = list(tape.entries)
-    for r in range(H // G):  # the r-th query head of every key-value head
-        dy = np.zeros(o.shape, o.dtype)
-        for b, t in enumerate(rows):
-            dy[b, r :: H // G, t] = u
-        tape.entries = list(recorded)
-        found[:, r :: H // G] = tape.gradients(o, dy)[watched] @ u
-    return found
+    dy = np.zeros(o.shape, o.dtype)
+    for b, t in enumerate(rows):  # each query head of a key-value head by a channel of its own
+        dy[b, :, t, :n] = np.tile(np.eye(n), (G, 1))
+    return tape.gradients(o, dy)[watched][..., :n].swapaxes(2, 3).reshape(B, H, S)
 
 
 def attention_weights(encoding: Encoding, p: Any, at: At, how: Any, content: dict[str, Any]) -> Any:
@@ -83,36 +92,37 @@ def attention_weights(encoding: Encoding, p: Any, at: At, how: Any, content: dic
     return np.concatenate(found, -1)
 
 
-def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
-    T, t, how = min(cfg.L, TOKENS), min(cfg.L, SMALL), {"layout": cfg.layout}
-    contents = [random_content(cfg, encoding, T, DRAWS, time) for time in range(TIMES)]
-    at, last = At.of(T, n=cfg.L), [T - 1] * DRAWS
-    rows = [weights(encoding, p, at, last, how, **content) for content in contents]
+def attend_panels(s: Subject) -> list[Panel | Image]:
+    T, t, how = min(s.cfg.L, TOKENS), min(s.cfg.L, SMALL), {"layout": s.cfg.layout}
+    contents = [random_content(s.cfg, s.encoding, T, DRAWS, time) for time in range(TIMES)]
+    at, last = At.of(T, n=s.cfg.L), [T - 1] * DRAWS
+    rows = [weights(s.encoding, s.p, at, last, how, **content) for content in contents]
     d, of_last = np.arange(T), np.mean(rows, (0, 1))
     equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
     curves = [equal, *numbered(d, of_last[:, ::-1])]
-    one = attention_weights(encoding, p, At.of(t, n=cfg.L), how, random_content(cfg, encoding, t, 1))[0]
+    content = random_content(s.cfg, s.encoding, t, 1)
+    one = attention_weights(s.encoding, s.p, At.of(t, n=s.cfg.L), how, content)[0]
     y, note = f"weight among {T} keys", f"mean over {DRAWS * TIMES} random contents"
     drawn = Panel("attention of the last token", DISTANCE, y, curves, log="y", note=note)
     return [drawn, past("attention", one)]
 
 
-def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict[str, Any]) -> Any:
+def what_is_added(s: Subject, at: At, content: dict[str, Any]) -> Any:
     """Term, row and column of a score together, [B,H,T,T]."""
-    f, _ = hooks.features(PLAIN, encoding, p, content["x"], at)
-    _, table = hooks.place_tables(PLAIN, encoding, p, at)
-    parts = hooks.score_terms(PLAIN, encoding, p, content["q"], content["k"], f, at, table)
+    f, _ = hooks.features(PLAIN, s.encoding, s.p, content["x"], at)
+    _, table = hooks.place_tables(PLAIN, s.encoding, s.p, at)
+    parts = hooks.score_terms(PLAIN, s.encoding, s.p, content["q"], content["k"], f, at, table)
     added = sum(np.asarray(a) for a in parts if a is not None)
-    return np.broadcast_to(added, (len(content["q"]), cfg.H, at.T, at.S))
+    return np.broadcast_to(added, (len(content["q"]), s.cfg.H, at.T, at.S))
 
 
-def score_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
-    T, t = min(cfg.L, TOKENS), min(cfg.L, SMALL)
-    at, content = At.of(T, n=cfg.L), random_content(cfg, encoding, T, DRAWS)
-    added = what_is_added(cfg, encoding, p, at, content)
+def score_panels(s: Subject) -> list[Panel | Image]:
+    T, t = min(s.cfg.L, TOKENS), min(s.cfg.L, SMALL)
+    at, content = At.of(T, n=s.cfg.L), random_content(s.cfg, s.encoding, T, DRAWS)
+    added = what_is_added(s, at, content)
     if idle := not added.any():
-        p = stirred(p)
-        added = what_is_added(cfg, encoding, p, at, content)
+        s = replace(s, p=stirred(s.p))
+        added = what_is_added(s, at, content)
     d = np.arange(T // 2 + 1)
     late = np.stack([np.diagonal(added, -int(n), 2, 3)[..., -(T // 2) :] for n in d], -1)  # [B,H,T/2,d]
     mean, spread = late.mean((0, 2)), late.std((0, 2))
@@ -121,7 +131,7 @@ def score_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]
     return [
         Panel("what is added to the logits", DISTANCE, "added to the logit", curves, note=note),
         past("what is added", added[0, 0, :t, :t], centred=True),
-        *attend_panels(cfg, encoding, p)[:1],
+        *attend_panels(s)[:1],
     ]
 
 
@@ -147,10 +157,10 @@ def sensitivity(
     return np.sqrt(found / UNITS)
 
 
-def mix_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
-    T = min(cfg.L, TOKENS)
-    x = random_content(cfg, encoding, T, DRAWS)["x"]
-    r = sensitivity(encoding, p, x, At.of(T, n=cfg.L), [T - 1] * DRAWS, {})
+def mix_panels(s: Subject) -> list[Panel | Image]:
+    T = min(s.cfg.L, TOKENS)
+    x = random_content(s.cfg, s.encoding, T, DRAWS)["x"]
+    r = sensitivity(s.encoding, s.p, x, At.of(T, n=s.cfg.L), [T - 1] * DRAWS, {})
     r = np.sqrt((r**2).mean(0))[::-1]
     d, note = np.arange(T), f"root mean square over {DRAWS} random contents"
     change, share = Curve(d, r / r[0]), Curve(d + 1, (r**2).cumsum() / (r**2).sum())

@@ -62,11 +62,12 @@ def attended(cfg: Config, params: Arrays, tokens: np.ndarray) -> tuple[np.ndarra
 
 def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
     """All runs in each: learning curves, by length, by position, entropy, distance."""
-    learned: list[Curve] = []
-    for run in runs:
-        learned += learning(run)
-    lengths = [Curve(*lengthwise(run), run.name, points=True) for run in runs]
-    places = [Curve(*placewise(run), run.name, points=True) for run in runs if run.by_position]
+    learned = [curve for run in runs for curve in learning(run)]
+    lengths = [through([(row["length"], row[run.key]) for row in run.rows], run.name) for run in runs]
+    middle = lambda b: 1 + (b["from"] * b["to"]) ** 0.5  # counted from 1
+    places = [
+        through([(middle(b), b["bpb"]) for b in run.by_position], run.name) for run in runs if run.by_position
+    ]
     trained = [("x", float(L), "") for L in sorted({run.trained for run in runs})]
     y = runs[0].measure
     unit = "bits/token" if y == SHARE_RIGHT else y
@@ -91,6 +92,11 @@ def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
     return found
 
 
+def through(points: list[tuple[float, float]], name: str) -> Curve:
+    x, y = np.array(points, float).T
+    return Curve(x, y, name, points=True)
+
+
 def learning(run: Looked) -> list[Curve]:
     """Training loss, means of equal parts, and what validations found."""
     steps = np.array([line["step"] for line in run.metrics])
@@ -100,19 +106,6 @@ def learning(run: Looked) -> list[Curve]:
     valid = [(line["step"], line["valid"]["bpb"]) for line in run.metrics if "valid" in line]
     curve = Curve([steps[part].mean() for part in parts], np.array(bits), run.name)
     return [curve, *([Curve([step for step, _ in valid], [b for _, b in valid], dots=True)] if valid else [])]
-
-
-def lengthwise(run: Looked) -> tuple[np.ndarray, np.ndarray]:
-    return (
-        np.array([row["length"] for row in run.rows]),
-        np.array([row[run.key] for row in run.rows], float),
-    )
-
-
-def placewise(run: Looked) -> tuple[np.ndarray, np.ndarray]:
-    """Middles of the buckets, counted from 1, and bits."""
-    middle = [1 + (b["from"] * b["to"]) ** 0.5 for b in run.by_position]
-    return np.array(middle), np.array([b["bpb"] for b in run.by_position], float)
 
 
 # ---------------------------------------------------------------- attention
@@ -148,24 +141,19 @@ def over_distance(weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """The mean weight of the key d tokens before a query, over queries that have one, as a multiple of equal
     weights, so that queries with few keys do not count for more; NaN where none has.
     """
-    if not len(queries):
-        return np.full(weights.shape[1], np.nan)
-    total, count = np.zeros(weights.shape[1]), np.zeros(weights.shape[1])
-    for row, t in zip(normalised(weights), queries, strict=True):
-        back = row[t::-1] * np.isfinite(row).sum()
-        total[: t + 1] += np.nan_to_num(back)
-        count[: t + 1] += np.isfinite(back)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    key = queries[:, None] - np.arange(weights.shape[1])  # [rows,d]
+    rows = normalised(weights) * np.isfinite(weights).sum(1, keepdims=True)
+    back = np.where(key < 0, np.nan, np.take_along_axis(rows, np.maximum(key, 0), 1))
+    count = np.isfinite(back).sum(0)
+    return np.where(count > 0, np.nansum(back, 0) / np.maximum(count, 1), np.nan)
 
 
 def distances(run: Looked, weights: np.ndarray, name: str, dashed: bool = True) -> list[Curve]:
     """Of queries inside the length trained for, and of those beyond, if any."""
     d, inside = np.arange(weights.shape[1]), run.queries < run.cfg.L
-    within = over_distance(weights[inside], run.queries[inside])
-    beyond = over_distance(weights[~inside], run.queries[~inside])
-    parts = [(within, "inside"), (beyond, "beyond")]
-    plain = lambda what: dashed and what == "inside"
-    return [Curve(d, y, f"{name}, {what}", plain=plain(what)) for y, what in parts if np.isfinite(y).any()]
+    parts = [(over_distance(weights[of], run.queries[of]), of is inside) for of in (inside, ~inside)]
+    label = lambda first: f"{name}, {'inside' if first else 'beyond'}"
+    return [Curve(d, y, label(first), plain=dashed and first) for y, first in parts if np.isfinite(y).any()]
 
 
 def distance_panel(title: str, curves: Sequence[Curve]) -> Panel:
@@ -188,9 +176,8 @@ def panels_of(run: Looked, heads: Sequence[str]) -> list[Panel | Image]:
     for name in heads:
         weights = run.heads[name]
         rows = np.linspace(0, len(weights) - 1, weights.shape[1]).round().astype(int)
-        note = f"trained for {run.cfg.L:,}" + (
-            f"; {len(weights)} queries" if len(weights) < len(rows) else ""
-        )
+        few = f"; {len(weights)} queries" if len(weights) < len(rows) else ""
+        note = f"trained for {run.cfg.L:,}{few}"
         found.append(Image(name, "key", "query", weights[rows], note=note))
         found.append(distance_panel(f"{name}: over distance", distances(run, weights, "query")))
     marks = [("x", float(run.cfg.L), "")]
@@ -203,14 +190,11 @@ def panels_of(run: Looked, heads: Sequence[str]) -> list[Panel | Image]:
 def learned_panels(run: Looked) -> list[Panel | Image]:
     """What the encoding of each layer does with the parameters that it has learned, if it has any."""
     found: list[Panel | Image] = []
-    before: list[Arrays] = []
+    before: list[dict[str, bytes]] = []
     for layer in range(run.cfg.layers):
         subject = trained_subject(run.cfg, run.params, layer)
-        shared = any(
-            p.keys() == subject.p.keys() and all(np.array_equal(p[n], a) for n, a in subject.p.items())
-            for p in before
-        )
-        if subject.p and not shared:
-            before.append(subject.p)
+        mine = {name: a.tobytes() for name, a in subject.p.items()}
+        if mine and mine not in before:  # which layers may share
+            before.append(mine)
             found += [replace(panel, title=f"layer {layer}: {panel.title}") for panel in effects(subject)]
     return found

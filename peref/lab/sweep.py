@@ -7,7 +7,6 @@ Not here: what is asked, and what a process computes (cli/sweep.py).
 """
 
 import contextlib
-import json
 import multiprocessing
 import signal
 import time
@@ -22,7 +21,7 @@ from peref.backends import Backend
 from peref.environment import environment
 from peref.errors import Diverged, Misuse, PerefError
 from peref.evaluate import Protocol, evaluate, stored, weights_of
-from peref.lab.comparison import Contender, OnText, made, marked, shelf
+from peref.lab.comparison import Contender, OnText, kept, made, marked, shelf
 from peref.lab.comparison_report import csv_of
 from peref.runs import InUse, Run
 from peref.train import train
@@ -37,20 +36,24 @@ OF_ROWS = ("length", "loss", "bpb", "stderr", "tokens")
 
 @dataclass(frozen=True)
 class Sweep(OnText):
-    """Tasks; `parents`, the indices of those that they are trained on from; and `said`, what was asked of
-    each by name.
+    """Tasks, and `said`, what was asked of each by name.
 
     longest     length to evaluate to
     code        of peref (share.code): what another one has evaluated is evaluated again
     """
 
     tasks: tuple[Contender, ...]
-    parents: tuple[int | None, ...]
     said: tuple[dict[str, Any], ...]
     longest: int
     root: Path
     backend: str
     code: str
+
+    @property
+    def parents(self) -> tuple[int | None, ...]:
+        """For each task the index of the one that it is trained on from."""
+        at = {id(task): n for n, task in enumerate(self.tasks)}
+        return tuple(at.get(id(task.parent)) for task in self.tasks)
 
     @property
     def keys(self) -> list[str]:
@@ -63,11 +66,7 @@ class Sweep(OnText):
 
     def result(self, run: Run) -> dict[str, Any] | None:
         """What came of a run, by this code on this text."""
-        with contextlib.suppress(*store.UNREADABLE):  # a damaged one is made anew; Misuse: there is none
-            result = json.loads(store.read_own(self.file(run)))
-            if (result["environment"]["code"], result["corpus"]) == (self.code, self.corpus.sha256):
-                return result
-        return None
+        return kept(self.file(run), self, {"code": self.code})
 
 
 def standings(sweep: Sweep) -> list[dict[str, Any]]:
@@ -80,23 +79,20 @@ def standings(sweep: Sweep) -> list[dict[str, Any]]:
 
 def standing(sweep: Sweep, known: dict[str, Run], n: int) -> dict[str, Any]:
     """How task `n` stands among these runs."""
-    entry, parent, result = sweep.tasks[n], sweep.parents[n], None
+    entry, parent = sweep.tasks[n], sweep.parents[n]
     row = {"index": n, "from": parent, **sweep.said[n], "run": None, "state": "new", "step": 0}
     row |= {"steps": entry.recipe.steps, "loss": None, "result": None}
-    if parent is not None:
-        before = standing(sweep, known, parent)
-        if before["state"] == "diverged":
-            result = {"diverged": f"task {parent}, from which it goes on, has diverged"}
-        if before["state"] != "finished":
-            return row | {"state": "diverged" if result else "waiting", "result": result}
-    if run := known.get(marked(entry, known, sweep, sweep.backend)):
-        result = sweep.result(run)
-        state = "running" if run.owner else "stopped"
-        if result:
-            state = "diverged" if "diverged" in result else "finished"
+    before = "finished" if parent is None else standing(sweep, known, parent)["state"]
+    if before == "diverged":
+        row["result"] = {"diverged": f"task {parent}, from which it goes on, has diverged"}
+    elif before != "finished":
+        row["state"] = "waiting"
+    elif run := known.get(marked(entry, known, sweep, sweep.backend)):
         last = run.metrics.last() or row
-        row |= {"step": last["step"], "loss": last["loss"]}
-        row |= {"run": run.folder.name, "state": state, "result": result}
+        row |= {"step": last["step"], "loss": last["loss"], "run": run.folder.name}
+        row |= {"state": "running" if run.owner else "stopped", "result": sweep.result(run)}
+    if result := row["result"]:
+        row["state"] = "diverged" if "diverged" in result else "finished"
     return row
 
 
