@@ -458,21 +458,24 @@ def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
         == 0
     )
     (run,) = Path("runs").iterdir()
-    more = ["--steps", "1", "--pe", "rope", "--data", str(text), "--runs", "others"]
+    more = ["--layers", "1", "--steps", "1", "--pe", "rope", "--data", str(text), "--runs", "others"]
     assert run_cli(["train", *tiny, *more], Signals()) == 0
     (one_run,) = Path("others").iterdir()
-    code, out, _ = show("--run", run, "--prompt", "def f", "--json")
+    short = ["--prompt", "def f"]
+    code, out, _ = show("--run", run, *short, "--json")
     (one,) = json.loads(out)["pictures"]
     maps = ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1", "layer 2, response"]
     assert (code, one["name"], one["path"], one["panels"][-5:]) == (0, "rope", "rope.png", maps)
     assert (
-        json.loads(show("alibi", "--run", run, "--json")[1])["pictures"][0]["panels"][0]
+        json.loads(show("alibi", "--run", run, *short, "--json")[1])["pictures"][0]["panels"][0]
         == "bias over distance"
     )
-    assert json.loads(show("--run", run, "--layer", 2, "--json")[1])["pictures"][0]["name"] == "retnet"
+    assert (
+        json.loads(show("--run", run, "--layer", 2, *short, "--json")[1])["pictures"][0]["name"] == "retnet"
+    )
     warning = "BUT THE WEIGHTS WERE TRAINED UNDER"
     for args, words in ((["pi"], f"{warning} rope"), (["--set", "base=500"], f"{warning} other options")):
-        assert show(*args, "--run", one_run, "-o", "other.svg")[0] == 0
+        assert show(*args, "--run", one_run, *short, "-o", "other.svg")[0] == 0
         assert words in Path("other.svg").read_text()
     assert show("--run", one_run, "-o", "same.svg")[0] == 0
     assert warning not in Path("same.svg").read_text()
