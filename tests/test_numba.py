@@ -632,27 +632,43 @@ def test_an_encoding_asks_for_its_recurrence():
     assert len(calls) == cfg.layers
 
 
-def test_one_token_goes_by_its_kernel():
-    """Every layer of softmax attention with a rotation that all heads share or a table, and no other; on a
-    tape the ops do it.
+def by_ops(name):
+    """Whether a token of its layers needs more than their kernel: of softmax attention with a rotation that
+    all heads share or a table.
+    """
+    pe = get(name)
+    return bool(pe.score or pe.attend or pe.mix or pe.features or turns_apart(pe))
 
-    A layer is five sums of at most C terms one after the other, and both ways round in each.
+
+def next_token(name):
+    """How often the kernel of a token is called for a fourth one, how often on a tape, where the ops compute
+    the same logits, and the number of layers.
     """
     calls = []
     counted = lambda step: lambda *a: (calls.append(1), step(*a))[1]
     be = replace(NUMBA, token=lambda *a, **b: counted(NUMBA.token(*a, **b)))
-    for name in NAMES:
-        cfg, pe = config(name), get(name)
-        p = {n: a.astype(np.float32) for n, a in weights(cfg).items()}
-        memory = model.decode(cfg, p, tokens(1, 3), model.cache(cfg, 16), be=be)[1]
-        calls.clear()
-        y = model.decode(cfg, p, tokens(1, 1), memory, be=be)[0]
-        by_ops = pe.score or pe.attend or pe.mix or pe.features or turns_apart(pe)
-        assert len(calls) == (0 if by_ops else cfg.layers)
-        calls.clear()
-        taped = model.decode(cfg, Tape().watch(p), tokens(1, 1), memory, be=be)[0]
-        assert not calls
-        same(taped.value, y, 2 * cfg.layers * 5 * cfg.C**0.5 * U)
+    cfg = config(name)
+    p = {n: a.astype(np.float32) for n, a in weights(cfg).items()}
+    memory = model.decode(cfg, p, tokens(1, 3), model.cache(cfg, 16), be=be)[1]
+    calls.clear()
+    y = model.decode(cfg, p, tokens(1, 1), memory, be=be)[0]
+    count = len(calls)
+    taped = model.decode(cfg, Tape().watch(p), tokens(1, 1), memory, be=be)[0]
+    # a layer is five sums of at most C terms one after the other, and both ways round in each
+    same(taped.value, y, 2 * cfg.layers * 5 * cfg.C**0.5 * U)
+    return count, len(calls) - count, cfg.layers
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not by_ops(name)])
+def test_one_token_goes_by_its_kernel(name):
+    """Every layer; on a tape the ops do it."""
+    count, taped, layers = next_token(name)
+    assert (count, taped) == (layers, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if by_ops(name)])
+def test_other_layers_go_by_their_ops(name):
+    assert next_token(name)[:2] == (0, 0)
 
 
 def test_what_would_read_or_write_elsewhere_is_refused():
@@ -744,11 +760,12 @@ WIDTHS = """
 """
 
 
+# of those whose tokens go by their kernel one without a hook, one that turns and one with a table
+DECODING = " or ".join(f"{filling(hook)[0]}-shape" for hook in ("", "rotate", "bias"))
 SELECTED = (
-    "(edge or shape or are_their_plain_twins or addition or wide or large or nan or skipping or one_column "
-    "or one_token)"
+    "(edge or every_shape or are_their_plain_twins or addition or wide or large or nan or skipping or "
+    f"one_column or one_token or {DECODING}) and not refused and not models and not memory"
 )
-SELECTED += " and not refused and not models and not memory"
 LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "delta", "diagonal_scan", "retention", "selective_scan")
 
 
@@ -785,6 +802,7 @@ OF_EVERY_WIDTH = (
     test_skipping_tiles_changes_nothing_that_matters,
     test_products_of_one_column,
     test_one_token_goes_by_its_kernel,
+    test_decoding_is_its_plain_twin,
 )
 
 
