@@ -23,17 +23,16 @@ Not here: formulas (the encodings have them), what is no rotation, weights (port
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
 from peref.huggingface import facts
 from peref.huggingface.facts import BASES, LENGTH, SAVED
 from peref.huggingface.keys import Keys, Note, load_json
-from peref.huggingface.layer import Layer, of_class
+from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Rotation, cycle, frequencies, unscaled, words
 from peref.huggingface.scalings import READERS
-from peref.huggingface.turning import check_turns
 
 __all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load_json", "read", "unscaled", "words"]
 MOST, WIDEST = 100_000, 65_536  # layers, and channels of a head: more is a mistake
@@ -50,85 +49,112 @@ def read(public: Mapping[str, Any]) -> Found:
         inner := next((k for k in facts.TEXT if isinstance(top.values.get(k), dict)), None)
     ):
         top = Keys(top.values[inner], top.at(inner))
-    kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
-    check_turns(public, top, kind)
+    top.kind = kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
+    check_turns(public, top)
     longest = top.first(LENGTH, "size")[1]
     layers = top.first(("num_hidden_layers", "n_layer", "num_layers"), "size")[1]
     if (n := layers or 1) > MOST:
         raise Misuse(f"num_hidden_layers is {n}; expected the number of layers of a model")
-    groups = layer_types(top, kind, layers)
-    still = without_positions(top, kind, groups, layers)
-    found, at_rest = [], set(still)
-    for label, keys, base, which in dictionaries(top, kind, groups):
+    groups = layer_types(top, layers)
+    still = without_positions(top, groups, layers)
+    found = []
+    for label, keys, base, which in dictionaries(top, groups):
         turning = which if label else tuple(range(layers or 0)) if still else ()
-        turning = tuple(n for n in turning if n not in at_rest)
+        turning = tuple(n for n in turning if n not in set(still))
         own = replace(top, notes=list(top.notes))  # beside those on the model
         layer = Layer(own, replace(keys, notes=own.notes), kind, longest, label, base, turning)
         found.append(rotation(layer))
     return Found(kind, longest or max(r.cfg.L for r in found), layers, tuple(found), still)
 
 
-def layer_types(top: Keys, kind: str, layers: int | None) -> dict[str, Layers]:
+def check_turns(public: Mapping[str, Any], top: Keys) -> None:
+    """Raises Misuse for a model that does not turn q and k, by what its file or its class says, and where
+    neither says anything of it.
+    """
+    said = top.get("position_embedding_type", str) or ""
+    alibi = top.get("alibi", bool) or top.get("use_alibi", bool)
+    rotary = bool(facts.TURNS.search(said.lower()))
+    turns = rotary or any(facts.TURNS.search(key) for key in (*public, *top.values))
+    if said == "absolute" and turns and top.kind not in facts.NO_ROTATION:
+        says = "'absolute', which classes with BERT's settings write whatever they compute"
+        top.note("ignored", "position_embedding_type", f"{says}; the keys of a rotation count")
+    elif said and not rotary:
+        no_rotation(f"position_embedding_type {said!r}", facts.TYPES.get(said.lower()))
+    if top.kind in facts.PLANES and top.get("position_encoding_2d", bool):
+        what = f"position_encoding_2d of a {top.kind}: half of the channels turn by the place in the answer"
+        raise Misuse(f"{what}; no encoding here does that")
+    if alibi or (top.kind in facts.NO_ROTATION and not rotary):
+        no_rotation(f"model_type {top.kind}", "alibi" if alibi else facts.NO_ROTATION[top.kind])
+    if not turns and top.kind not in facts.LAYOUT:
+        what = (
+            f"model_type {top.kind} is not known here, and nothing in the config says that it turns q and k"
+        )
+        raise Misuse(f"{what}; expected rope_theta or the like; {SAVED}")
+
+
+def no_rotation(what: str, other: str | None) -> NoReturn:
+    said = f"its positions are those of the encoding {other}" if other else "no encoding here is that"
+    raise Misuse(f"{what} turns nothing: {said}; expected a model with rotations")
+
+
+def layer_types(top: Keys, layers: int | None) -> dict[str, Layers]:
     """Type of layer -> its layers, from layer_types, sliding_window_pattern or global_attn_every_n_layers,
     or as the class has it.
     """
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
-    every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
-    own = None if windowless(top, kind) else facts.PATTERN.get(kind)
-    if types is None and pattern is None and layers is not None and (every := own):
-        says = f"absent; every layer but each {every}th has a window, as the class has it"
-        top.note("assumed", "sliding_window_pattern", says)
+    every = None
+    if pattern is None and types is None and layers is not None and not windowless(top):
+        every = top.own("sliding_window_pattern", "size")
+    elif isinstance(pattern, int):
+        every = top.size("sliding_window_pattern")
     wide = every and every - 1  # the first layer of each pattern that has no window
     if types is None and every is None and layers is not None:
-        every, wide = of_class(top, kind, "global_attn_every_n_layers", "size"), 0
+        every, wide = top.own("global_attn_every_n_layers", "size"), 0
     if types is None and every and layers is not None:
         types = ["full_attention" if n % every == wide else "sliding_attention" for n in range(layers)]
-        types[-1:] = ["full_attention"] if kind in facts.LAST else types[-1:]
+        types[-1:] = ["full_attention"] if top.kind in facts.LAST else types[-1:]
     groups: dict[str, list[int]] = {}
     for n, kind in enumerate(types or []):
         groups.setdefault(str(kind), []).append(n)
     return {kind: tuple(group) for kind, group in groups.items()}
 
 
-def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: int | None) -> Layers:
+def without_positions(top: Keys, groups: dict[str, Layers], layers: int | None) -> Layers:
     """Layers that turn nothing: those with 0 in no_rope_layers, every so many, or those of one type."""
-    turns = top.get("no_rope_layers", list)
-    every = top.size("no_rope_layer_interval") or facts.INTERVAL.get(kind)
+    turns, every = top.get("no_rope_layers", list), top.size("no_rope_layer_interval")
     if turns:
         return tuple(n for n, on in enumerate(turns) if not on)
-    if every and layers:
+    if (every := every or top.own("no_rope_layer_interval", "size")) and layers:
         return tuple(range(every - 1, layers, every))
-    return () if windowless(top, kind) else groups.get(facts.STILL.get(kind, ""), ())
+    return () if windowless(top) else groups.get(facts.STILL.get(top.kind, ""), ())
 
 
-def windowless(top: Keys, kind: str) -> bool:
+def windowless(top: Keys) -> bool:
     """Whether no layer has a window, and this class asks for that."""
-    return kind in facts.WINDOWED and top.values.get("sliding_window", ...) is None
+    return top.kind in facts.WINDOWED and top.values.get("sliding_window", ...) is None
 
 
-def dictionaries(
-    top: Keys, kind: str, groups: dict[str, Layers]
-) -> list[tuple[str, Keys, float | None, Layers]]:
+def dictionaries(top: Keys, groups: dict[str, Layers]) -> list[tuple[str, Keys, float | None, Layers]]:
     """(type of layer, its dict, a base of its own, its layers) for every rotation of the file."""
     new, old = (top.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling"))
     if new and old and new != old:
         says = "rope_parameters says something else; Hugging Face takes rope_scaling where both are there"
         top.note("contradictory", "rope_scaling", says)
-    if not new and not old and kind in facts.ROTATION:
-        new = facts.ROTATION[kind]
+    if not new and not old and (new := facts.OWN["rope_parameters"].get(top.kind, {})):
         top.note("assumed", "rope_parameters", f"absent; {new}, as the class has it")
     here = Keys(old or new, top.at("rope_scaling" if old else "rope_parameters"), top.notes)
     if nested := {key: inner for key, inner in here.values.items() if isinstance(inner, dict)}:
         for key in (key for key, value in here.values.items() if key not in nested and value is not None):
             here.note("ignored", key, "it stands beside types of layers, and each of them says its own")
         return [(key, Keys(nested[key], here.at(key)), None, groups.get(key, ())) for key in nested]
-    wide, local = top.number("global_rope_theta"), of_class(top, kind, "rope_local_base_freq")
+    wide, local = top.number("global_rope_theta"), top.own("rope_local_base_freq")
     if local is None and top.values.get("local_rope_theta", ...) is not None:  # null: as the others
-        local = of_class(top, kind, "local_rope_theta")
+        local = top.own("local_rope_theta")
     local = wide if local is None else local
     scaled = here.values.get("rope_type", here.values.get("type", "default")) != "default"
-    if local is None and kind in facts.UNSCALED and scaled:
-        local = replace(here, read=set()).number("rope_theta") or top.first(BASES)[1] or facts.BASE[kind]
+    if local is None and top.kind in facts.UNSCALED and scaled:
+        own = facts.OWN["rope_theta"][top.kind]
+        local = replace(here, read=set()).number("rope_theta") or top.first(BASES)[1] or own
         says = (
             "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's"
         )
@@ -152,8 +178,7 @@ def rotation(layer: Layer) -> Rotation:
     R, layout = layer.width(D), layer.layout()
     name, given = READERS[kind](layer, R)
     given = {key: value for key, value in ({"base": base} | given).items() if value is not None}
-    layer.notice_scale()
-    layer.notice_rest()
+    layer.notice()
     L = layer.longest or int(given.get("original") or 0)
     if not L:
         raise Misuse(f"the config has no {LENGTH[0]}; {SAVED}")

@@ -3,6 +3,7 @@
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 # where models of several kinds of input keep that of text
@@ -16,99 +17,93 @@ SAVED = (
     "use_diff=False) writes all"
 )
 
+
+def by_word(values: Mapping[Any, str] | None = None, **named: str) -> dict[str, Any]:
+    """Word -> the value or the name that it is given for."""
+    return {word: value for value, words in {**(values or {}), **named}.items() for word in words.split()}
+
+
 # ---------------------------------------------------------------- by model_type
 
-
-def every_word(words: str, value: Any) -> dict[str, Any]:
-    """The same for each of these words."""
-    return dict.fromkeys(words.split(), value)
-
-
-NO_ROTATION = {  # positions that are no rotations -> the encoding
-    **every_word(
-        "gpt2 opt gpt_neo gpt_bigcode bert roberta xlm-roberta biogpt whisper distilbert", "learned"
-    ),
-    **every_word("bart mbart albert electra camembert imagegpt openai-gpt", "learned"),
-    **every_word("xglm ctrl marian pegasus m2m_100", "sinusoidal"),
-    **every_word("bloom mpt", "alibi"),
-    **every_word("t5 mt5 umt5 longt5", "t5"),
-    **every_word("rwkv", "rwkv4"),
-    **every_word("mamba falcon_mamba", "mamba"),
-    **every_word("transfo-xl xlnet", "transformer_xl"),
-    **every_word("jamba zamba nemotron_h", "none"),
-}
-TYPES = {  # a position_embedding_type that is no rotation -> the encoding
-    **every_word("nope none", "none"),
-    **every_word("alibi", "alibi"),
-    **every_word("absolute learned learned_absolute", "learned"),
-    **every_word("sinusoidal", "sinusoidal"),
-    **every_word("relative_key relative_key_query", "shaw"),
-}
-LAYOUTS = {  # of the weights as published for Hugging Face's classes
-    "interleaved": """
+NO_ROTATION = by_word(  # positions that are no rotations -> the encoding
+    learned="gpt2 opt gpt_neo gpt_bigcode bert roberta xlm-roberta biogpt whisper distilbert bart "
+    "mbart albert electra camembert imagegpt openai-gpt",
+    sinusoidal="xglm ctrl marian pegasus m2m_100",
+    alibi="bloom mpt",
+    t5="t5 mt5 umt5 longt5",
+    rwkv4="rwkv",
+    mamba="mamba falcon_mamba",
+    transformer_xl="transfo-xl xlnet",
+    none="jamba zamba nemotron_h",
+)
+TYPES = by_word(  # a position_embedding_type that is no rotation -> the encoding
+    none="nope none",
+    alibi="alibi",
+    learned="absolute learned learned_absolute",
+    sinusoidal="sinusoidal",
+    shaw="relative_key relative_key_query",
+)
+LAYOUT = by_word(  # of the weights as published for Hugging Face's classes
+    interleaved="""
         gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5
-        ernie4_5_moe llama4 llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text ernie4_5_moe_vl
-        chatglm""",
-    "half": """
+        ernie4_5_moe llama4 llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text
+        ernie4_5_moe_vl chatglm""",
+    half="""
         llama mistral mixtral ministral3 mistral3 qwen qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl
         qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text
-        gemma3n gemma3n_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm persimmon olmo olmo2
-        olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
-        hunyuan_v1_moe internlm2 modernbert""",
-}
-LAYOUT = {kind: layout for layout, kinds in LAYOUTS.items() for kind in kinds.split()}
-GEMMA_3, GEMMA_3N = ("gemma3", "gemma3_text"), ("gemma3n", "gemma3n_text")
-BASE = {
-    **{"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "olmo3": 500000.0, "chatglm": 1e4},
-    **{"cohere": 500000.0, "smollm3": 2e6, "helium": 1e5, "longcat_flash": 1e7, "phimoe": 1e6},
-    **every_word("ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text qwen3_vl_text", 500000.0),
-    **every_word("qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text", 1e6),
-    **dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e6),
-    "modernbert": 160000.0,
-}
+        gemma3n gemma3n_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm persimmon olmo
+        olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4
+        hunyuan_v1_dense hunyuan_v1_moe internlm2 modernbert""",
+)
+GEMMA_3 = "gemma3 gemma3_text"
+GEMMA_3N = "gemma3n gemma3n_text"
 LATENT = "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash"
-OWN: dict[str, dict[str, Any]] = {  # key -> model_type -> what a missing one is there
+QWEN_VL = "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text"
+VALUES: dict[str, dict[Any, str]] = {  # key -> what a missing one is -> in classes of these
+    "rope_theta": {1e6: f"mixtral phimoe {QWEN_VL} {GEMMA_3} {GEMMA_3N}", 1e4: "chatglm", 1e5: "helium"}
+    | {5e5: "llama4_text olmo3 cohere ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text qwen3_vl_text"}
+    | {2e6: "smollm3", 1e7: "longcat_flash", 150000.0: "gpt_oss", 160000.0: "modernbert"},
     "head_dim": {  # most classes divide hidden_size by num_attention_heads
-        **every_word("glm glm4 helium ernie4_5 llama4_text ministral3 qwen3 qwen3_vl_text", 128),
-        **every_word("qwen3_next gemma gemma2 gemma4_text", 256),
-        **dict.fromkeys(GEMMA_3 + GEMMA_3N, 256),
-        "gpt_oss": 64,
+        128: "glm glm4 helium ernie4_5 llama4_text ministral3 qwen3 qwen3_vl_text",
+        256: f"qwen3_next gemma gemma2 gemma4_text {GEMMA_3} {GEMMA_3N}",
+        64: "gpt_oss",
     },
-    "global_head_dim": {"gemma4_text": 512},
-    "qk_rope_head_dim": {**every_word(LATENT, 64), "minicpm3": 32},
-    "qk_nope_head_dim": {**every_word(LATENT, 128), "minicpm3": 64},
-    "rotary_dim": {"gptj": 64, "codegen": 64},
+    "global_head_dim": {512: "gemma4_text"},
+    "qk_rope_head_dim": {64: LATENT, 32: "minicpm3"},
+    "qk_nope_head_dim": {128: LATENT, 64: "minicpm3"},
+    "rotary_dim": {64: "gptj codegen"},
     SHARES[0]: {
-        **every_word("gpt_neox stablelm qwen3_next", 0.25),
-        **every_word("phi persimmon glm glm4 glm4_moe nemotron chatglm", 0.5),
+        0.25: "gpt_neox stablelm qwen3_next",
+        0.5: "phi persimmon glm glm4 glm4_moe nemotron chatglm",
     },
     # the base of layers with a window, which no scaling concerns
-    "rope_local_base_freq": dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4),
-    "local_rope_theta": {"modernbert": 1e4},
-    "global_attn_every_n_layers": {"modernbert": 3},
+    "rope_local_base_freq": {1e4: f"{GEMMA_3} {GEMMA_3N}"},
+    "local_rope_theta": {1e4: "modernbert"},
+    "global_attn_every_n_layers": {3: "modernbert"},
+    # every so many layers one has no window
+    "sliding_window_pattern": {
+        6: f"{GEMMA_3} gemma4_text",
+        5: GEMMA_3N,
+        4: "olmo3 cohere2 exaone4",
+        2: "gemma2",
+    },
+    "no_rope_layer_interval": {4: "llama4_text smollm3"},  # or no positions
 }
-ROTATION: dict[str, dict[str, Any]] = {  # all of it, where none is said
-    kind: {"rope_type": "yarn", "factor": factor, "beta_fast": 32.0, "beta_slow": 1.0, **more}
-    for kind, factor, more in (
-        ("gpt_oss", 32.0, {"truncate": False, ORIGINAL: 4096}),
-        (
-            "ministral3",
-            16.0,
-            {"rope_theta": 1e6, ORIGINAL: 16384, "mscale": 1.0, "mscale_all_dim": 1.0}
-            | {"llama_4_scaling_beta": 0.1},
-        ),
-    )
-} | {
-    "gemma4_text": {
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+YARN = {"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0}
+OWN: dict[str, dict[str, Any]] = {key: by_word(values) for key, values in VALUES.items()} | {
+    "rope_parameters": {  # all of it, where none is said
+        "gpt_oss": YARN | {"factor": 32.0, "truncate": False, ORIGINAL: 4096},
+        "ministral3": YARN
+        | {"factor": 16.0, "rope_theta": 1e6, ORIGINAL: 16384, "mscale": 1.0, "mscale_all_dim": 1.0}
+        | {"llama_4_scaling_beta": 0.1},
+        "gemma4_text": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, SHARES[0]: 0.25},
+        },
     }
 }
-UNSCALED = ("olmo3",)  # nor does it here, and their base is that of the others
-# every so many layers one has no window
-PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4, "cohere2": 4, "gemma2": 2}
-PATTERN |= {"gemma4_text": 6, "exaone4": 4}
-LAST = ("gemma4_text",)  # nor has the last
+UNSCALED = ("olmo3",)  # no scaling concerns layers with a window, and their base is that of the others
+LAST = ("gemma4_text",)  # of whose layers the last has no window
 TIMES = {"chatglm": "rope_ratio"}  # the key that the base is multiplied with
 # the base goes by the length of the prompt where use_dynamic_ntk is set, queries by their position where
 # use_logn_attn is
@@ -116,10 +111,9 @@ STEPS = ("qwen",)
 PLANES = ("chatglm",)  # half of the channels turn by a second position where position_encoding_2d is set
 STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
 WINDOWED = ("exaone4",)  # which has them where no layer has a window
-INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
 SHARPENED = LATENT.split()  # DeepSeek's code multiplies the softmax scale
 PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
-SCALE_ONE = ("gemma4", "gemma4_text", *GEMMA_3N)  # softmax scale 1
+SCALE_ONE = ("gemma4", "gemma4_text", *GEMMA_3N.split())  # softmax scale 1
 # mrope_section is of height, width and time, and the first two alternate
 ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")
 LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale
@@ -130,30 +124,44 @@ TURNS = re.compile(r"(^|_)(m?rope|rotary)(_|$)")  # in the name of a key: the mo
 # or else has to do with positions
 DECIDES = re.compile(TURNS.pattern + r"|(^|_)(ntk|logn|alibi)(_|$)|position_(embedding_type|encoding)")
 
-IGNORED = {  # key -> what follows "does not read it"
-    **every_word(
-        f"{ORIGINAL} factor low_freq_factor high_freq_factor beta_fast beta_slow attention_factor", ""
-    ),
-    **every_word(
-        "mscale mscale_all_dim alpha truncate short_factor long_factor short_mscale long_mscale", ""
-    ),
-    "finetuned": "; it says how the model came to be",
-    "attn_factor": " in Hugging Face; jquesnelle's code and vLLM multiply the gain of q and k by it",
-    "extrapolation_factor": " in Hugging Face; jquesnelle's code and vLLM weaken the ramp by it",
-    "mrope_interleaved": "",
-    "max_position_embeddings": "; the outer one counts",
+NOT_READ = "rope_type {rope_type} does not read it"
+READ_BY_FEW = f"{NOT_READ} in Hugging Face; jquesnelle's code and vLLM"
+STORED = "its class keeps it and does nothing with it"
+IN_ROTATION = {  # kind of note -> key -> words
+    "ignored": by_word(
+        {
+            NOT_READ: f"""
+            {ORIGINAL} factor low_freq_factor high_freq_factor beta_fast beta_slow attention_factor mscale
+            mscale_all_dim alpha truncate short_factor long_factor short_mscale long_mscale
+            mrope_interleaved"""
+        }
+    )
+    | {
+        "finetuned": f"{NOT_READ}; it says how the model came to be",
+        "attn_factor": f"{READ_BY_FEW} multiply the gain of q and k by it",
+        "extrapolation_factor": f"{READ_BY_FEW} weaken the ramp by it",
+        "max_position_embeddings": f"{NOT_READ}; the outer one counts",
+    },
+    "beyond": {
+        "llama_4_scaling_beta": "the factor on queries grows with the position (Llama 4, Ministral 3)",
+        "mrope_section": "axes of their own for images; no encoding here has them with a scaling, and these "
+        "are the frequencies, for any axis",
+    },
 }
-STORED = dict.fromkeys(  # beside the dict of the rotation
-    ("original_rope", "rotary"), "its class keeps it and does nothing with it"
-)
-BEYOND = {
-    "llama_4_scaling_beta": "the factor on queries grows with the position (Llama 4, Ministral 3)",
-    "mrope_section": (
-        "axes of their own for images; no encoding here has them with a scaling, and these are the "
-        "frequencies, for any axis"
-    ),
+OF_MODEL = {  # likewise of keys beside it
+    "ignored": {"original_rope": STORED, "rotary": STORED},
+    "differs": {
+        "dual_chunk_attention_config": "vLLM folds positions that are further apart than a chunk; Hugging "
+        "Face does not read it, and turns by the plain positions",
+    },
+    "beyond": {
+        "attn_temperature_tuning": "queries of layers without positions are multiplied by 1 + attn_scale "
+        "ln(1 + floor((t + 1) / floor_scale)), t their position",
+        "query_pre_attn_scalar": "its inverse square root is Gemma's softmax scale and outranks that below",
+        "attention_multiplier": "Granite's softmax scale, which outranks that below",
+    },
 }
-SCALES = {
-    "query_pre_attn_scalar": "its inverse square root is Gemma's softmax scale and outranks that below",
-    "attention_multiplier": "Granite's softmax scale, which outranks that below",
-}
+SCALES = (
+    "query_pre_attn_scalar",
+    "attention_multiplier",
+)  # which classes with a softmax scale of 1 leave out

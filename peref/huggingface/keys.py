@@ -1,13 +1,14 @@
 """A config.json and the objects in it: reading the file, numbers out of it, errors and notes with places."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from peref.encodings import LARGEST_OPTION, SMALLEST_OPTION
 from peref.errors import Damaged, Misuse, explained
+from peref.huggingface.facts import OWN
 
 WORDS = {dict: "an object", list: "a list", str: "a word", bool: "true or false", int: "a number"}
 
@@ -42,12 +43,15 @@ class Note(NamedTuple):
 
 @dataclass
 class Keys:
-    """One object of the file. Remembers what was asked for, so that the rest can be named."""
+    """One object of the file, of a model of the class `kind`. Remembers what was asked for, so that the rest
+    can be named.
+    """
 
     values: Mapping[str, Any]
     where: str = ""  # its place in the file, "" for the top
     notes: list[Note] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
+    kind: str = ""
 
     def note(self, kind: str, key: str, says: str) -> None:
         self.notes.append(Note(kind, self.at(key), says))
@@ -73,7 +77,9 @@ class Keys:
     def size(self, key: str) -> int | None:
         value = self.number(key)
         if value is not None and (value < 1 or value != int(value)):
-            raise Misuse(f"{self.at(key)} is {brief(value)}; expected a whole number of at least 1")
+            raise Misuse(
+                f"{self.at(key)} is {brief(self.values[key])}; expected a whole number of at least 1"
+            )
         return None if value is None else int(value)
 
     def numbers(self, key: str, what: str) -> tuple[float, ...]:
@@ -85,6 +91,20 @@ class Keys:
             has = f"{self.where} has no {key}" if given is None else f"{self.at(key)} is {brief(given)}"
             raise Misuse(f"{has}; expected a list of {what}")
         return found
+
+    def own(self, key: str, what: str = "number") -> Any:
+        """What a key says, or what the class has where it is not there, with a note that says so."""
+        found = getattr(self, what)(key)
+        if found is None and (found := OWN[key].get(self.kind)) is not None:
+            shown = digits(found) if isinstance(found, int | float) else found
+            self.note("assumed", key, f"absent; {shown}, as the class has it")
+        return found
+
+    def rest(self) -> Iterator[tuple[str, Any]]:
+        """What is on and nobody asked for."""
+        for key, value in self.values.items():
+            if key not in self.read and value is not None and value is not False:
+                yield key, value
 
     def needed(self, key: str, of: str) -> float:
         if (value := self.number(key)) is None:

@@ -10,15 +10,6 @@ from peref.huggingface.facts import BASES, LENGTH, ORIGINAL, SAVED, SHARES
 from peref.huggingface.keys import Keys, Note, brief, digits
 
 
-def of_class(top: Keys, kind: str, key: str, what: str = "number") -> Any:
-    """What a key says, or what the class has where it is not there, with a note that says so."""
-    found = getattr(top, what)(key)
-    if found is not None or (own := facts.OWN[key].get(kind)) is None:
-        return found
-    top.note("assumed", key, f"absent; {digits(own)}, as the class has it")
-    return own
-
-
 @dataclass
 class Layer:
     """What layers of one type have. `keys` is the dict of their rotation, `top` that of the model; both
@@ -67,10 +58,9 @@ class Layer:
         now = "Hugging Face takes the inner one now, and took the outer one before rope_parameters"
         inside, _, outside = self.both("rope_theta", BASES, now)
         found = inside if inside is not None else outside
-        if found is None:
-            found = facts.BASE.get(self.kind, 10000.0)
-            who = "the class has it" if self.kind in facts.BASE else "most classes have it"
-            self.top.note("assumed", "rope_theta", f"absent; {digits(found)}, as {who}")
+        if found is None and (found := self.top.own("rope_theta")) is None:
+            found = 10000.0
+            self.top.note("assumed", "rope_theta", "absent; 10000, as most classes have it")
         key = facts.TIMES.get(self.kind, "")
         times = self.top.number(key) if key else None
         if times not in (None, 1):
@@ -84,12 +74,12 @@ class Layer:
     @cached_property
     def latent(self) -> int | None:
         """How many channels of a head turn, where they have a key of their own."""
-        return of_class(self.top, self.kind, "qk_rope_head_dim", "size")
+        return self.top.own("qk_rope_head_dim", "size")
 
     def head(self) -> int:
         """The width of a head."""
         if (turning := self.latent) is not None:
-            whole = (of_class(self.top, self.kind, "qk_nope_head_dim", "size") or 0) + turning
+            whole = (self.top.own("qk_nope_head_dim", "size") or 0) + turning
             says = (
                 f"theirs turn the last {turning} of {whole} channels, which is one key for all heads; here "
                 f"it is the first {turning}: move the columns of the weights, the numbers are the same"
@@ -97,13 +87,12 @@ class Layer:
             self.top.note("differs", "qk_rope_head_dim", says)
             return whole
         for key in ("global_head_dim",) * (self.label == "full_attention") + ("head_dim",):
-            if (given := of_class(self.top, self.kind, key, "size")) is not None:
+            if (given := self.top.own(key, "size")) is not None:
                 return given
-        given = self.top.first(("attention_head_dim", "kv_channels"), "size")[1]
+        if (given := self.top.first(("attention_head_dim", "kv_channels"), "size")[1]) is not None:
+            return given
         C = self.top.first(("hidden_size", "n_embd", "d_model"), "size")[1]
         H = self.top.first(("num_attention_heads", "n_head"), "size")[1]
-        if given is not None:
-            return given
         if C is None or H is None:
             raise Misuse(f"the config has no head_dim, and no hidden_size with num_attention_heads; {SAVED}")
         if C % H:
@@ -121,7 +110,7 @@ class Layer:
         key, share = (SHARES[0], inside) if inside is not None else (key or SHARES[0], share)
         wide = self.top.size("rotary_dim")
         if share is None and wide is None:
-            wide, share = (of_class(self.top, self.kind, key) for key in ("rotary_dim", SHARES[0]))
+            wide, share = self.top.own("rotary_dim"), self.top.own(SHARES[0])
         R = int(D * (1 if share is None else share))
         said = f"{key} {1 if share is None else digits(share)} of {D} channels is {R}"
         if wide is not None:
@@ -178,50 +167,25 @@ class Layer:
             )
             self.top.note("differs", LENGTH[0], says)
 
-    def notice_rest(self) -> None:
-        """Keys that nobody asked for."""
-        for key, value in unread(self.keys):
-            if key in facts.BEYOND:
-                self.keys.note("beyond", key, f"{brief(value)}: {facts.BEYOND[key]}")
-            elif key in facts.IGNORED:
-                says = f"rope_type {self.rope_type} does not read it{facts.IGNORED[key]}"
-                self.keys.note("ignored", key, says)
-            else:
-                says = f"no rope_type {self.rope_type} that is known here has it"
-                self.keys.note("unknown", key, f"{brief(value)}: {says}")
-        for key, value in unread(self.top):
-            if key in facts.STORED:
-                self.top.note("ignored", key, f"{brief(value)}: {facts.STORED[key]}")
-            elif facts.DECIDES.search(key):
-                says = f"it may decide how a {self.kind} turns, and what is said here does not have it"
-                self.top.note("unknown", key, f"{brief(value)}: {says}")
-
-    def notice_scale(self) -> None:
-        """What else decides the logits."""
-        if self.top.get("dual_chunk_attention_config", dict):
-            says = "vLLM folds positions that are further apart than a chunk; Hugging Face does not read it"
-            self.top.note(
-                "differs", "dual_chunk_attention_config", f"{says}, and turns by the plain positions"
-            )
-        if self.kind in facts.STEPS and self.top.get("use_logn_attn", bool):
-            says = "a query at position t, from seq_length on, is multiplied by ln(t + 1) / ln(seq_length)"
-            self.top.note("beyond", "use_logn_attn", f"{says}; vLLM leaves it out (its issue 36880)")
-        if self.top.values.get("attn_temperature_tuning"):
-            says = (
-                "queries of layers without positions are multiplied by 1 + attn_scale ln(1 + floor((t + 1) "
-                "/ floor_scale)), t their position"
-            )
-            self.top.note("beyond", "attn_temperature_tuning", says)
+    def notice(self) -> None:
+        """Keys that nobody asked for, and what else decides the logits."""
         one = self.kind in facts.SCALE_ONE
         if one:
             says = f"1 in a {self.kind}, whose q and k are normed, in place of the one below"
             self.top.notes.append(Note("beyond", "the softmax scale", says))
-        for key, says in facts.SCALES.items():
-            if (value := self.top.number(key)) is not None:
-                says = f"the class of a {self.kind} does not read it" if one else says
-                self.top.note("ignored" if one else "beyond", key, f"{digits(value)}: {says}")
-
-
-def unread(keys: Keys) -> list[tuple[str, Any]]:
-    """What stands there and nobody asked for."""
-    return [(k, v) for k, v in keys.values.items() if k not in keys.read and v is not None and v is not False]
+        if self.kind in facts.STEPS and self.top.get("use_logn_attn", bool):
+            says = "a query at position t, from seq_length on, is multiplied by ln(t + 1) / ln(seq_length)"
+            self.top.note("beyond", "use_logn_attn", f"{says}; vLLM leaves it out (its issue 36880)")
+        unknown = f"no rope_type {self.rope_type} that is known here has it"
+        decides = f"it may decide how a {self.kind} turns, and what is said here does not have it"
+        for keys, known, other in (
+            (self.keys, facts.IN_ROTATION, unknown),
+            (self.top, facts.OF_MODEL, decides),
+        ):
+            for key, value in keys.rest():
+                kind = next((kind for kind, words in known.items() if key in words), "unknown")
+                says = other if kind == "unknown" else known[kind][key].format(rope_type=self.rope_type)
+                if one and key in facts.SCALES:
+                    kind, says = "ignored", f"the class of a {self.kind} does not read it"
+                if kind != "unknown" or keys is self.keys or facts.DECIDES.search(key):
+                    keys.note(kind, key, f"{brief(value)}: {says}")

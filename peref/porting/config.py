@@ -9,7 +9,7 @@ from typing import Any
 from peref import huggingface
 from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
-from peref.huggingface.facts import PATTERN, ROTATION, TEXT
+from peref.huggingface.facts import OWN, TEXT
 from peref.huggingface.keys import Keys
 from peref.huggingface.rotation import frequencies, period
 from peref.pair import Pair
@@ -99,12 +99,12 @@ def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
         raise Misuse(f"the config has no {some(missing)}; expected the whole config.json of a {kind}")
     said = Keys(given)
     for key, value in keys.items():
-        if value is ...:
-            said.size(key)  # refuses what is none
+        if value is ... or type(value) in (int, float):  # refuses what is no number
+            (said.size if value is ... else said.number)(key)
     new, old, attention = (
         said.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling", "attn_config")
     )
-    inner = {"rotation": new | old or ROTATION.get(kind, {}), "attn_config": attention}
+    inner = {"rotation": new | old or OWN["rope_parameters"].get(kind, {}), "attn_config": attention}
     given |= {f"{where}.{key}": x for where, own in inner.items() for key, x in own.items()}
     named, meanings = family.activations
     for key, values in {**family.only, named: tuple(meanings)}.items():
@@ -192,7 +192,8 @@ def windows_of(given: Theirs, layers: int) -> list[int | None]:
     width, types = given.get("sliding_window"), given.get("layer_types")
     if not given.get("use_sliding_window", True):
         width = None
-    every, late = given.get("sliding_window_pattern") or PATTERN.get(given["model_type"]), "max_window_layers"
+    pattern, late = "sliding_window_pattern", "max_window_layers"
+    every = given.get(pattern) or OWN[pattern].get(given["model_type"])
     inside = lambda n: (n + 1) % every if every else n >= given.get(late, 0)
     slides = [width is not None and bool(inside(n)) for n in range(layers)]
     if types is not None and "attention_chunk_size" not in given:  # or its types tell chunks apart

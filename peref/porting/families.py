@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from peref.huggingface.facts import every_word
+from peref.huggingface.facts import by_word
 
 GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 UNGATED = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu": "gelu_exact"}
@@ -81,7 +81,7 @@ LLAMA = ANY.but(
     settings={"norm": "rms"},
     has={"num_key_value_heads": None, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
     | {"tie_word_embeddings": False}
-    | every_word("head_dim rope_theta rope_parameters rope_scaling partial_rotary_factor", None)
+    | by_word({None: "head_dim rope_theta rope_parameters rope_scaling partial_rotary_factor"})
     | {"layer_types": None},
 )
 OLDER = ANY.but(
@@ -180,7 +180,7 @@ FAMILIES: dict[str, Family] = {
     "mistral": LLAMA.but(has={"num_key_value_heads": 8, "sliding_window": 4096}),
     "ministral3": LLAMA.but(
         has={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
-        | every_word("rotation.llama_4_scaling_beta rotation.original_max_position_embeddings", None),
+        | by_word({None: "rotation.llama_4_scaling_beta rotation.original_max_position_embeddings"}),
         layers={
             "temperature": lambda g: "ministral3" if g["rotation.llama_4_scaling_beta"] else None,
             "temperature_slope": "rotation.llama_4_scaling_beta",
@@ -214,7 +214,7 @@ FAMILIES: dict[str, Family] = {
         settings={"ff_bias": True, "router_bias": True},
         has={"num_key_value_heads": 8, "sliding_window": 128, "sliding_window_pattern": 2}
         | {"rms_norm_eps": 1e-5, "attention_bias": True, "swiglu_limit": 7.0}
-        | every_word("initial_context_length experts_per_token", None),
+        | by_word({None: "initial_context_length experts_per_token"}),
         only={"swiglu_alpha": (1.702,)},
         layers={"sinks": True},
         activations=("hidden_act", {"silu": "swiglu_clamped"}),
@@ -254,7 +254,7 @@ FAMILIES: dict[str, Family] = {
     "granite": BIASED.but(
         fields={"embed_factor": "embedding_multiplier", "residual_factor": "residual_multiplier"}
         | {"logit_factor": lambda g: 1 / g["logits_scaling"]},
-        has=every_word("embedding_multiplier logits_scaling residual_multiplier attention_multiplier", 1.0),
+        has=by_word({1.0: "embedding_multiplier logits_scaling residual_multiplier attention_multiplier"}),
         layers={"scale": "attention_multiplier"},
     ),
     "cohere": COHERE,
@@ -278,7 +278,7 @@ FAMILIES: dict[str, Family] = {
         | {"residual": lambda g: "parallel" if g["use_parallel_residual"] else "sequential"},
         settings={"head_bias": False},
         has={"use_parallel_residual": True, "attention_bias": True, "hidden_act": "gelu"}
-        | every_word("rotary_pct rotary_emb_base", None),
+        | by_word({None: "rotary_pct rotary_emb_base"}),
     ),
     "gptj": GPT2.but(
         names="gptj",
@@ -295,8 +295,8 @@ FAMILIES: dict[str, Family] = {
         fields={"F": "ffn_hidden_size", "biases": "bias", "residual": residual_of_falcon}
         | {"G": lambda g: 1 if g["multi_query"] and not g["new_decoder_architecture"] else g["num_kv_heads"]},
         settings={"norm_bias": True},
-        has=every_word("num_kv_heads ffn_hidden_size num_ln_in_parallel_attn", None)
-        | every_word("rope_theta rope_parameters rope_scaling", None)
+        has=by_word({None: "num_kv_heads ffn_hidden_size num_ln_in_parallel_attn"})
+        | by_word({None: "rope_theta rope_parameters rope_scaling"})
         | {"max_position_embeddings": 2048, "new_decoder_architecture": False, "multi_query": True}
         | {"parallel_attn": True, "bias": False, "activation": "gelu"},
         only={"alibi": (False,)},
@@ -322,7 +322,7 @@ FAMILIES: dict[str, Family] = {
         only={"no_bias": (True,), "logit_scale": (None,), "norm_type": ("low_precision_layernorm",)}
         | {"expansion_ratio": (4,), "attn_config.alibi": (True,), "attn_config.clip_qkv": (None,)}
         | {"attn_config.attn_type": ("multihead_attention",)}
-        | every_word("attn_config.qk_ln attn_config.prefix_lm", (False,)),
+        | by_word({(False,): "attn_config.qk_ln attn_config.prefix_lm"}),
         layers={"scale": "attn_config.softmax_scale"},
         activations=("activation", UNGATED),
         positions=("alibi", {"max_bias": lambda g: float(g["attn_config.alibi_bias_max"])}),
@@ -332,7 +332,7 @@ FAMILIES: dict[str, Family] = {
         fields={"C": "d_model", "D": "d_kv", "F": "d_ff", "H": "num_heads", "G": "num_heads"}
         | {"layers": "num_layers", "L": "n_positions", "logit_factor": scale_of_t5},
         settings={"norm": "rms", "biases": False},
-        has=every_word("num_decoder_layers scale_decoder_outputs dense_act_fn is_gated_act", None)
+        has=by_word({None: "num_decoder_layers scale_decoder_outputs dense_act_fn is_gated_act"})
         | {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
         | {"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "n_positions": 512},
         only={"is_encoder_decoder": (True,)},
@@ -351,10 +351,10 @@ FAMILIES: dict[str, Family] = {
         settings={"norm": "rms"},
         has={"state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": "auto", "hidden_act": "silu"}
         # of training: how steps begin, in which precision and by which kernels it computes
-        | every_word("time_step_min time_step_max time_step_floor time_step_scale", None)
-        | every_word("time_step_init_scheme rescale_prenorm_residual residual_in_fp32 use_mambapy", None)
+        | by_word({None: "time_step_min time_step_max time_step_floor time_step_scale"})
+        | by_word({None: "time_step_init_scheme rescale_prenorm_residual residual_in_fp32 use_mambapy"})
         # and of the code that it was released with
-        | every_word("use_associative_scan d_model d_inner n_layer fused_add_norm", None)
+        | by_word({None: "use_associative_scan d_model d_inner n_layer fused_add_norm"})
         | {"pad_vocab_size_multiple": None},
         only={"use_bias": (False,), "use_conv_bias": (True,), "ssm_cfg": (None, {}), "rms_norm": (True,)}
         | {"intermediate_size": lambda g: (g["expand"] * g["hidden_size"], None)},
@@ -382,22 +382,25 @@ FAMILIES: dict[str, Family] = {
 READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta", "attn_temperature_tuning")
 
 # families whose config says something that no field here can, in words
-NOT_HERE = {
-    **every_word("deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash minicpm3", "latent attention"),
-    **{"qwen2_moe": "a gate on the shared expert", "qwen3_next": "a gate on what attention gives"},
-    **{"phimoe": "a router that leaves out logits far from the largest"},
-    **every_word("olmoe stablelm exaone4", "a dict of its settings"),
-    **{"zamba": "an attention layer of stream and embedding that several places share"},
-    **every_word("gemma3n gemma3n_text gemma4 gemma4_text", "inputs of its own for each layer"),
-    **every_word("qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text", "pictures among the tokens"),
-    **every_word("modernbert bert roberta", "a layer between the last one and the head"),
-    **{"mt5": "a table of the names of its tensors", "bart": "norms of the sum with the residual"},
-    **{"umt5": "a table of distances for each layer"},
-    **every_word("falcon_mamba", "norms without weights inside a mixer"),
-    **every_word("mamba2 bamba zamba2 nemotron_h falcon_h1 granitemoehybrid", "the mixer of Mamba 2"),
-    **every_word("jamba opt rwkv5 rwkv6 rwkv7", "a table of the names of its tensors"),
-    **every_word("chatglm glm4 qwen internlm2 starcoder2", "a table of the names of its tensors"),
-}
+NOT_HERE = by_word(
+    {
+        "latent attention": "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash minicpm3",
+        "a gate on the shared expert": "qwen2_moe",
+        "a gate on what attention gives": "qwen3_next",
+        "a router that leaves out logits far from the largest": "phimoe",
+        "a dict of its settings": "olmoe stablelm exaone4",
+        "an attention layer of stream and embedding that several places share": "zamba",
+        "inputs of its own for each layer": "gemma3n gemma3n_text gemma4 gemma4_text",
+        "pictures among the tokens": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text",
+        "a layer between the last one and the head": "modernbert bert roberta",
+        "norms of the sum with the residual": "bart",
+        "a table of distances for each layer": "umt5",
+        "norms without weights inside a mixer": "falcon_mamba",
+        "the mixer of Mamba 2": "mamba2 bamba zamba2 nemotron_h falcon_h1 granitemoehybrid",
+        "a table of the names of its tensors": "mt5 jamba opt rwkv5 rwkv6 rwkv7 chatglm glm4 qwen internlm2 "
+        "starcoder2",
+    }
+)
 
 # what is missing where a key has another value than it may have here
 WHY = {

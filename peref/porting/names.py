@@ -13,13 +13,11 @@ Not here: who reads a table (tensors), the shapes of ours (parameters).
 from typing import Any
 
 # rows that several families have
-EMBED_AND_HEAD = """
-    model.embed_tokens.weight  embed.weight
-    model.norm.weight          norm.weight
-    lm_head.weight             head.weight
+AROUND = """
+    {model.embed_tokens,model.norm,lm_head}.weight     {embed,norm,head}.weight
+    model.layers.N.input_layernorm.weight              N.norm1.weight
     """
 Q_K_V_O = """
-    model.layers.N.input_layernorm.weight              N.norm1.weight
     model.layers.N.self_attn.{q,k,v,o}_proj.weight     N.{q,k,v,o}.weight
     """
 SECOND_NORM = """
@@ -30,41 +28,34 @@ GATE_WITH_UP = """
     model.layers.N.mlp.down_proj.weight                N.down.weight
     """
 HEADS_IN_GROUPS = """
-    transformer.word_embeddings.weight                 embed.weight
+    {transformer.word_embeddings,transformer.ln_f,lm_head}.weight  {embed,norm,head}.weight
     transformer.h.N.self_attention.query_key_value.weight  N.{q,k,v}.weight  grouped
-    transformer.h.N.self_attention.dense.weight        N.o.weight
-    transformer.h.N.mlp.dense_{h_to_4h,4h_to_h}.weight  N.{up,down}.weight
-    transformer.ln_f.weight                            norm.weight
-    lm_head.weight                                     head.weight
+    transformer.h.N.{self_attention.dense,mlp.dense_h_to_4h,mlp.dense_4h_to_h}.weight  N.{o,up,down}.weight
     """
+USUAL = AROUND + Q_K_V_O + SECOND_NORM
 
 PUBLIC_NAMES: dict[str, str] = {
-    "llama": EMBED_AND_HEAD
+    "llama": AROUND
     + Q_K_V_O
     + """
     model.layers.N.self_attn.{q,k}_norm.weight         N.{q,k}norm.weight
     model.layers.N.post_attention_layernorm.weight     N.norm2.weight   if:before
-    model.layers.N.post_attention_layernorm.weight     N.after1.weight
     model.layers.N.pre_feedforward_layernorm.weight    N.norm2.weight   if:both
-    model.layers.N.post_feedforward_layernorm.weight   N.after2.weight
+    model.layers.N.post_{attention,feedforward}_layernorm.weight  N.{after1,after2}.weight
     model.layers.N.mlp.{gate,up,down}_proj.weight      N.{gate,up,down}.weight
     model.layers.N.mlp.gate.weight                     N.router.weight
     model.layers.N.mlp.experts.gate_up_proj            N.experts.{gate,up}.weight
     model.layers.N.mlp.experts.down_proj               N.experts.down.weight
     model.layers.N.mlp.experts.X.{gate,up,down}_proj.weight  N.experts.{gate,up,down}.weight
     """,
-    "gpt_oss": EMBED_AND_HEAD
-    + Q_K_V_O
-    + SECOND_NORM
+    "gpt_oss": USUAL
     + """
     model.layers.N.self_attn.sinks                     N.sinks
     model.layers.N.mlp.router.weight                   N.router.weight
     model.layers.N.mlp.experts.gate_up_proj            N.experts.{gate,up}.weight  alternate
     model.layers.N.mlp.experts.down_proj               N.experts.down.weight       turned
     """,
-    "llama4": EMBED_AND_HEAD
-    + Q_K_V_O
-    + SECOND_NORM
+    "llama4": USUAL
     + """
     model.layers.N.feed_forward.router.weight          N.router.weight
     model.layers.N.feed_forward.experts.gate_up_proj   N.experts.{gate,up}.weight  turned
@@ -72,49 +63,38 @@ PUBLIC_NAMES: dict[str, str] = {
     model.layers.N.feed_forward.shared_expert.{gate,up,down}_proj.weight  N.shared.{gate,up,down}.weight
     model.layers.N.feed_forward.{gate,up,down}_proj.weight  N.{gate,up,down}.weight
     """,
-    "glm": EMBED_AND_HEAD + Q_K_V_O + SECOND_NORM + GATE_WITH_UP,
-    "phi3": EMBED_AND_HEAD
+    "glm": USUAL + GATE_WITH_UP,
+    "phi3": AROUND
     + SECOND_NORM
     + GATE_WITH_UP
     + """
-    model.layers.N.input_layernorm.weight              N.norm1.weight
     model.layers.N.self_attn.qkv_proj.weight           N.{q,k,v}.weight
     model.layers.N.self_attn.o_proj.weight             N.o.weight
     """,
     "phi": """
-    model.embed_tokens.weight                          embed.weight
+    {model.embed_tokens,model.final_layernorm,lm_head}.weight  {embed,norm,head}.weight
     model.layers.N.input_layernorm.weight              N.norm1.weight
     model.layers.N.self_attn.{q_proj,k_proj,v_proj,dense}.weight  N.{q,k,v,o}.weight
     model.layers.N.mlp.{fc1,fc2}.weight                N.{up,down}.weight
-    model.final_layernorm.weight                       norm.weight
-    lm_head.weight                                     head.weight
     """,
     "gpt_neox": """
-    gpt_neox.embed_in.weight                           embed.weight
+    {gpt_neox.embed_in,gpt_neox.final_layer_norm,lm_head}.weight  {embed,norm,head}.weight
     gpt_neox.layers.N.{input,post_attention}_layernorm.weight  N.{norm1,norm2}.weight
     gpt_neox.layers.N.attention.query_key_value.weight  N.{q,k,v}.weight  grouped
-    gpt_neox.layers.N.attention.dense.weight           N.o.weight
-    gpt_neox.layers.N.mlp.dense_{h_to_4h,4h_to_h}.weight  N.{up,down}.weight
-    gpt_neox.final_layer_norm.weight                   norm.weight
-    lm_head.weight                                     head.weight
+    gpt_neox.layers.N.{attention.dense,mlp.dense_h_to_4h,mlp.dense_4h_to_h}.weight  N.{o,up,down}.weight
     """,
     "gptj": """
-    transformer.wte.weight                             embed.weight
+    {transformer.wte,transformer.ln_f,lm_head}.weight  {embed,norm,head}.weight
     transformer.h.N.ln_1.weight                        N.norm1.weight
     transformer.h.N.attn.{q,k,v,out}_proj.weight       N.{q,k,v,o}.weight
     transformer.h.N.mlp.{fc_in,fc_out}.weight          N.{up,down}.weight
-    transformer.ln_f.weight                            norm.weight
-    lm_head.weight                                     head.weight
     """,
     "gpt2": """
-    transformer.wte.weight                             embed.weight
+    {transformer.wte,transformer.ln_f,lm_head}.weight  {embed,norm,head}.weight
     transformer.wpe.weight                             pe.0.table
     transformer.h.N.{ln_1,ln_2}.weight                 N.{norm1,norm2}.weight
-    transformer.h.N.attn.c_attn.weight                 N.{q,k,v}.weight    turned
-    transformer.h.N.attn.c_proj.weight                 N.o.weight          turned
-    transformer.h.N.mlp.{c_fc,c_proj}.weight           N.{up,down}.weight  turned
-    transformer.ln_f.weight                            norm.weight
-    lm_head.weight                                     head.weight
+    transformer.h.N.attn.c_attn.weight                 N.{q,k,v}.weight       turned
+    transformer.h.N.{attn.c_proj,mlp.c_fc,mlp.c_proj}.weight  N.{o,up,down}.weight  turned
     """,
     "falcon": HEADS_IN_GROUPS
     + """
@@ -127,16 +107,13 @@ PUBLIC_NAMES: dict[str, str] = {
     transformer.h.N.{input,post_attention}_layernorm.weight  N.{norm1,norm2}.weight
     """,
     "mpt": """
-    transformer.wte.weight                             embed.weight
+    {transformer.wte,transformer.norm_f,lm_head}.weight  {embed,norm,head}.weight
     transformer.blocks.N.{norm_1,norm_2}.weight        N.{norm1,norm2}.weight
     transformer.blocks.N.attn.Wqkv.weight              N.{q,k,v}.weight
-    transformer.blocks.N.attn.out_proj.weight          N.o.weight
-    transformer.blocks.N.ffn.{up,down}_proj.weight     N.{up,down}.weight
-    transformer.norm_f.weight                          norm.weight
-    lm_head.weight                                     head.weight
+    transformer.blocks.N.{attn.out_proj,ffn.up_proj,ffn.down_proj}.weight  N.{o,up,down}.weight
     """,
     "t5": """
-    shared.weight                                      embed.weight
+    {shared,lm_head}.weight                            {embed,decoder.head}.weight
     {en,de}coder.block.0.layer.0.SelfAttention.relative_attention_bias.weight  {en,de}coder.pe.0.table
     {en,de}coder.block.N.layer.0.layer_norm.weight     {en,de}coder.N.norm1.weight
     {en,de}coder.block.N.layer.0.SelfAttention.{q,k,v,o}.weight  {en,de}coder.N.{q,k,v,o}.weight
@@ -150,10 +127,9 @@ PUBLIC_NAMES: dict[str, str] = {
     decoder.block.N.layer.2.DenseReluDense.wi_1.weight  decoder.N.up.weight  if:gated
     decoder.block.N.layer.2.DenseReluDense.wi.weight   decoder.N.up.weight  if:not_gated
     {en,de}coder.final_layer_norm.weight               {en,de}coder.norm.weight
-    lm_head.weight                                     decoder.head.weight
     """,
     "mamba": """
-    backbone.embeddings.weight                         embed.weight
+    {backbone.embeddings,backbone.norm_f,lm_head}.weight  {embed,norm,head}.weight
     backbone.layers.N.norm.weight                      N.norm1.weight
     backbone.layers.N.mixer.in_proj.weight             N.pe.{x,z}.weight
     backbone.layers.N.mixer.conv1d.weight              N.pe.conv  [e,1,k]
@@ -161,11 +137,9 @@ PUBLIC_NAMES: dict[str, str] = {
     backbone.layers.N.mixer.x_proj.weight              N.pe.{down,b,c}.weight
     backbone.layers.N.mixer.{dt_proj,out_proj}.weight  N.pe.{dt,o}.weight
     backbone.layers.N.mixer.{A_log,D}                  N.pe.{A_log,D}
-    backbone.norm_f.weight                             norm.weight
-    lm_head.weight                                     head.weight
     """,
     "rwkv": """
-    rwkv.embeddings.weight                             embed.weight
+    {rwkv.embeddings,rwkv.ln_out,head}.weight          {embed,norm,head}.weight
     rwkv.blocks.0.pre_ln.weight                        embed_norm.weight
     rwkv.blocks.N.{ln1,ln2}.weight                     N.{norm1,norm2}.weight
     rwkv.blocks.N.attention.time_{decay,first}         N.pe.{decay,bonus}
@@ -173,8 +147,6 @@ PUBLIC_NAMES: dict[str, str] = {
     rwkv.blocks.N.attention.{key,value,receptance,output}.weight  N.pe.{k,v,r,o}.weight
     rwkv.blocks.N.feed_forward.time_mix_{key,receptance}  N.mix.{up,receptance}  [1,1,C]
     rwkv.blocks.N.feed_forward.{key,receptance,value}.weight  N.{up,receptance,down}.weight
-    rwkv.ln_out.weight                                 norm.weight
-    head.weight                                        head.weight
     """,
 }
 OF_ENCODING = {"gpt2": "learned", "t5": "t5", "mamba": "mamba", "rwkv": "rwkv4"}  # whose parameters "pe." are
