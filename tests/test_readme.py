@@ -367,6 +367,8 @@ def told(here):
             line += [] if "--len" in args or "--prompt" in args else ["--len", "64"]
         elif args[0] == "eval":
             line += ["--samples", "20"] if "--task" in args else ["--bytes", "8192"]
+        elif args[:2] == ["show", "--all"]:
+            line += ["--len", "32"]
         done = subprocess.run(
             [sys.executable, ROOT / "cli.py", *line, "--json"],
             cwd=here,
@@ -403,7 +405,7 @@ def test_the_sample_is_of_the_default_text():
 
 
 def test_every_command_runs(told):
-    """As written, but for the size of the training and the text of those that name none."""
+    """As written, but for the size of the training and of pictures and the text of those that name none."""
     assert len(told) == len(TOLD) > 10
 
 
