@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from peref.errors import Misuse
+from peref.ops.place import check_documents
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,7 @@ class Cross:
             if a.shape != (B, n) or a.dtype.kind not in "iu":
                 raise Misuse(f"{name} is {a.dtype}{list(a.shape)}; expected whole numbers [{B}, {n}]")
             given.append(a)
-        for row in given[1]:
-            starts = row[np.flatnonzero(np.diff(row, prepend=-1))]
-            starts = starts[starts != 0]
-            if len(set(starts.tolist())) < len(starts):
-                raise Misuse(f"seg of the keys has a document in two pieces: {row.tolist()}")
+        check_documents("seg of the keys", given[1])
         return cls(*given)
 
     @property

@@ -15,9 +15,8 @@ import numpy as np
 from peref.errors import Misuse
 from peref.xp import like, namespace
 
-LARGEST_POSITION = (
-    2**53
-)  # beyond it float64, in which angles and biases are made, does not tell neighbours apart
+# beyond it float64, in which angles and biases are made, does not tell neighbours apart
+LARGEST_POSITION = 2**53
 
 
 def exact(i: np.ndarray) -> np.ndarray:
@@ -79,6 +78,15 @@ def positions_in(seg: np.ndarray) -> np.ndarray:
     slot = np.broadcast_to(np.arange(seg.shape[1]), seg.shape)
     starts = np.diff(seg, axis=1, prepend=-1) != 0
     return slot - np.maximum.accumulate(np.where(starts, slot, 0), axis=1)
+
+
+def check_documents(name: str, seg: np.ndarray) -> None:
+    """Raises Misuse where a document of seg [B,S] stops and starts again."""
+    for row in seg:
+        starts = row[np.diff(row, prepend=-1) != 0]
+        if len(np.unique(starts[starts != 0])) < np.count_nonzero(starts):
+            what = f"{name} has a document in two pieces: {row.tolist()}"
+            raise Misuse(f"{what}; give every document a number of its own")
 
 
 @dataclass(frozen=True)
@@ -156,20 +164,13 @@ class At:
                     f"positions must be finite numbers of at most 2^53 in size, got {i.min()} to {i.max()}"
                 )
         if self.seg is not None:
-            for row in self.seg:
-                starts = row[np.flatnonzero(np.diff(row, prepend=-1))]
-                starts = starts[starts != 0]
-                if len(set(starts.tolist())) < len(starts):
-                    raise Misuse(
-                        f"seg has a document in two pieces: {row.tolist()}; give every document a number of "
-                        "its own"
-                    )
+            check_documents("seg", self.seg)
         return self
 
     def moved(self, asarray: Callable) -> "At":
         """The same place with its arrays in another library; `asarray` takes a NumPy array there."""
         of: dict[str, Any] = {n: getattr(self, n) for n in ("i", "j", "seg", "parts", "everywhere")}
-        there: dict[str, Any] = {n: None if a is None else asarray(a) for n, a in of.items()}
+        there: dict[str, Any] = {n: asarray(a) for n, a in of.items() if a is not None}
         return replace(self, **there, host=self)
 
     def within(
@@ -186,15 +187,8 @@ class At:
             return self
         if self.host:
             host = self.host.within(window, chunk, global_tokens, whole)
-            there = lambda a: None if a is None else like(a, self.i)
-            found = replace(self, window=window, chunk=chunk, host=host, whole=whole)
-            found = replace(found, parts=there(host.parts), everywhere=there(host.everywhere))
-            if host.everywhere is not None and host.S < self.S:
-                return replace(found, i=there(host.i), j=there(host.j), seg=there(host.seg))
-            cut = lambda a: None if a is None else a[..., self.S - host.S :]
-            return replace(found, j=cut(self.j), seg=cut(self.seg))
-        found = self.seen_within(window, chunk, global_tokens)
-        found = replace(found, whole=whole)
+            return host.moved(lambda a: like(a, self.i))
+        found = replace(self.seen_within(window, chunk, global_tokens), whole=whole)
         kept = found.kept(self.S - self.T)
         if kept is None:
             return found
@@ -288,15 +282,13 @@ class At:
         """Which key each query sees, bool, [T,S] or with segments [B,1,T,S]."""
         xp = namespace(self.i)
         ahead = xp.arange(self.S - self.T, self.S)[:, None] - xp.arange(self.S)  # [T,S], in slots
-        seen = ahead >= 0 if self.causal else ahead == ahead
-        if self.window is not None:
-            seen = seen & (abs(ahead) < self.window)
+        past = ahead >= 0 if self.causal else ahead == ahead
+        seen = past if self.window is None else past & (abs(ahead) < self.window)
         if self.apart is None and self.everywhere is None:
             return seen
         seen = self._beside(seen, self.apart)
         if self.everywhere is None:
             return seen
-        past = ahead >= 0 if self.causal else ahead == ahead
         anyone = self.everywhere[:, None, self.S - self.T :, None] | self.everywhere[:, None, None, :]
         return seen | (anyone & self._beside(past, self.seg))
 
@@ -315,19 +307,15 @@ class At:
         if self.host is not None:
             return self.host.spans
         t = np.arange(self.S - self.T, self.S)[None]
-        first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
+        past = first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
         if self.window is not None:
             first, stop = np.maximum(first, t - self.window + 1), np.minimum(stop, t + self.window)
         first, stop = self._cut(first, stop, self.apart)
         if self.everywhere is not None:
-            begin, end = self._cut(
-                np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S), self.seg
-            )
+            begin, end = self._cut(*past, self.seg)
             first = np.where(begin < end, begin, 0)
             stop = np.where(self.everywhere[:, self.S - self.T :], end, stop)
-        found = np.empty((*np.broadcast_shapes(first.shape, stop.shape), 2), np.int64)
-        found[..., 0], found[..., 1] = first, stop
-        return found
+        return np.stack(np.broadcast_arrays(first, stop), -1)
 
     def _cut(self, first: Any, stop: Any, number: Any) -> tuple[Any, Any]:
         """The part of spans among slots that have the query's number; empty at padding."""
@@ -336,10 +324,9 @@ class At:
         slot = np.arange(self.S)
         starts = np.diff(number, axis=1, prepend=-1) != 0
         ends = np.diff(number, axis=1, append=-1) != 0
-        begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
-        last = np.where(ends, slot, self.S)[:, ::-1]
-        end = np.minimum.accumulate(last, axis=1)[:, ::-1][:, self.S - self.T :] + 1
-        seen = number[:, self.S - self.T :] != 0
+        begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)
+        end = np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1] + 1
+        begin, end, seen = (a[:, self.S - self.T :] for a in (begin, end, number != 0))
         return np.where(seen, np.maximum(first, begin), 0), np.where(seen, np.minimum(stop, end), 0)
 
     @cached_property
@@ -390,12 +377,7 @@ class At:
         """
         if self.seg is None:
             return None
-        xp = namespace(self.seg)
-        first = self.S - self.T
-        before = (
-            self.seg[:, first - 1 : self.S - 1]
-            if first
-            else xp.concatenate([self.seg[:, :1], self.seg[:, :-1]], 1)
-        )
+        xp, first = namespace(self.seg), self.S - self.T
+        before = xp.concatenate([self.seg[:, :1], self.seg[:, :-1]], 1)[:, first:]
         mine = self.seg[:, first:]
         return xp.where(mine == 0, -1, xp.cumsum(mine != before, 1))
