@@ -26,21 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from peref import hooks
 from peref.config import check_claims, check_rotary_width
 from peref.encodings import Encoding, get, names, resolve
 from peref.errors import Misuse
-from peref.hooks import (
-    attend_heads,
-    check_options,
-    check_place,
-    distance_table,
-    features,
-    mixed_from,
-    position_rows,
-    rotation,
-    score_terms,
-    turn_heads,
-)
 from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, settled, turning
 from peref.model import PLAIN
 from peref.ops.attention import added
@@ -105,10 +94,10 @@ def check_count(what: str, n: Any) -> None:
         raise Misuse(f"{what} is {n!r}; expected a whole number, at least 1")
 
 
-def fills_one_of(name: str, hooks: Names) -> None:
+def fills_one_of(name: str, wanted: Names) -> None:
     """Raises Misuse where the encoding fills none of these hooks."""
-    if get(name).hook not in hooks:
-        others = ", ".join(n for n in names() if get(n).hook in hooks)
+    if get(name).hook not in wanted:
+        others = ", ".join(n for n in names() if get(n).hook in wanted)
         raise Misuse(
             f"{name} fills {get(name).hook or 'no hook'} and cannot do this; those that can: {others}"
         )
@@ -143,21 +132,21 @@ def keyed(what: str, arrays: Arrays) -> Arrays:
 
 
 def prepared(
-    name: str, hooks: Names, facts: Arrays, options: Arrays, params: Arrays | None, seed: int, dtype: Any
+    name: str, wanted: Names, facts: Arrays, options: Arrays, params: Arrays | None, seed: int, dtype: Any
 ) -> tuple[Layer, Arrays]:
     """A layer of the encoding, or of several, with facts and options filled in, and its parameters. Raises
-    Misuse where one fills none of `hooks` or does not claim what is asked, and for what does not fit.
+    Misuse where one fills none of `wanted` or does not claim what is asked, and for what does not fit.
     """
     for one in encodings_of(name):
-        fills_one_of(one, hooks)
+        fills_one_of(one, wanted)
     facts = Arrays(ONE_LAYER, R=None, D=None, causal=True, window=None) | facts
     for fact in ("H", "L"):
         check_count(fact, facts[fact])
-    given = (settled if hooks == SOFTMAX else resolve)(name, options)
+    given = (settled if wanted == SOFTMAX else resolve)(name, options)
     model = {"layout": facts["pairs"], "window": facts["window"]}
     layer = bound(name, given, facts, {}, model)
     check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
-    check_options(layer.pe)
+    hooks.check_options(layer.pe)
     if layer.pe.features and facts.get("x") is None:
         raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
     more = learned_settings(layer, facts["H"], facts["L"])
@@ -165,21 +154,14 @@ def prepared(
 
 
 def place(
-    name: str,
-    pe: Encoding,
-    dtype: Any,
-    T: int,
-    positions: Any,
-    B: int | None = None,
-    seg: Any = None,
-    **rest: Any,
+    name: str, pe: Encoding, dtype: Any, T: int, positions: Any, B: Any = None, seg: Any = None, **rest: Any
 ) -> At:
     """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart.
     Raises Misuse unless it can be there.
     """
     positions, seg = given_place(B, T, positions, seg, pe.axes, name)
     at = At.of(T, positions=positions, seg=seg, **rest)
-    check_place(pe, at, dtype)
+    hooks.check_place(pe, at, dtype)
     return at
 
 
@@ -190,7 +172,7 @@ def of_last(at: At, T: int) -> At:
 
 def rotation_of_keys(pe: Encoding, p: Arrays, at: At) -> Any:
     """That of the keys where there are fewer queries, else None: it is theirs."""
-    return rotation(pe, p, at.j, at.n) if at.T < at.S else None
+    return hooks.rotation(pe, p, at.j, at.n) if at.T < at.S else None
 
 
 def as_many(q: Any, S: int) -> Any:
@@ -247,8 +229,8 @@ def rotate(
     facts["R"] = width_of_rotation(name, q.shape[3], rotary_dim, layout)
     layer, p = prepared(name, ("rotate",), facts, options, params, seed, dtype)
     at = of_last(place(name, layer.pe, dtype, k.shape[2], positions, k.shape[0], n=n), q.shape[2])
-    rotary, keys = rotation(layer.pe, p, at.i, at.n), rotation_of_keys(layer.pe, p, at)
-    return turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
+    rotary, keys = hooks.rotation(layer.pe, p, at.i, at.n), rotation_of_keys(layer.pe, p, at)
+    return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
 
 
 def bias(
@@ -273,7 +255,7 @@ def bias(
     facts = {"H": heads, "causal": causal, "L": T if L is None else L}
     layer, p = prepared(name, ("bias",), facts, options, params, seed, dtype)
     at = place(name, layer.pe, dtype, T, positions, causal=causal)
-    table = distance_table(PLAIN, layer.pe, p, at.distances)
+    table = hooks.distance_table(PLAIN, layer.pe, p, at.distances)
     return only(added(table, None, None, None, at=at, B=1, H=heads, dtype=dtype))
 
 
@@ -331,7 +313,7 @@ def attention(
     T, q = q.shape[2], as_many(q, S) if layer.pe.features else q  # something of every token
     at = of_last(at, q.shape[2])
     turning = layer.of_heads(p, layer.factor(at.i)) | {"keys": rotation_of_keys(layer.pe, p, at)}
-    return last_rows(attend_heads(PLAIN, layer.pe, p, q, k, v, x, at, **turning)[0], T)
+    return last_rows(hooks.attend_heads(PLAIN, layer.pe, p, q, k, v, x, at, **turning)[0], T)
 
 
 def probabilities(name: str, q: Any, k: Any, **given: Any) -> Any:
@@ -372,8 +354,8 @@ def score(
     seen = {"causal": causal, "window": window}
     layer, p = prepared(name, ("score",), facts | seen | {"x": x}, options, params, seed, dtype)
     at = place(name, layer.pe, dtype, S, positions, B, seg, **seen)
-    f, q = features(PLAIN, layer.pe, p, x, at)[0], as_many(q, S)  # something of every token
-    terms = score_terms(PLAIN, layer.pe, p, q, k, f, at)
+    f, q = hooks.features(PLAIN, layer.pe, p, x, at)[0], as_many(q, S)  # something of every token
+    terms = hooks.score_terms(PLAIN, layer.pe, p, q, k, f, at)
     return last_rows(added(None, *terms, at=at, B=B, H=facts["H"], dtype=dtype), T)
 
 
@@ -395,7 +377,7 @@ def embed(
     check_count("width", width)
     facts = {"H": 1, "C": width, "L": T if L is None else L}
     layer, p = prepared(name, ("embed",), facts, options, params, seed, dtype)
-    return position_rows(layer.pe, p, place(name, layer.pe, dtype, T, positions).i)
+    return hooks.position_rows(layer.pe, p, place(name, layer.pe, dtype, T, positions).i)
 
 
 def mix(
@@ -433,10 +415,10 @@ def mix(
     at = place(name, layer.pe, dtype, T, positions, B, seg)
     if state:
         bare = {n: value(a) for n, a in p.items()}
-        fresh = mixed_from(PLAIN, layer.pe, bare, np.zeros((B, 1, C), dtype), At.of(1), {})[1]
+        fresh = hooks.mixed_from(PLAIN, layer.pe, bare, np.zeros((B, 1, C), dtype), At.of(1), {})[1]
         real(keyed("state", state), dtype)
         shaped_like(f"state given to {name}", state, fresh, "give what the call before returned, or {}")
-    y, last = mixed_from(PLAIN, layer.pe, p, x, at, state or {})
+    y, last = hooks.mixed_from(PLAIN, layer.pe, p, x, at, state or {})
     return y if state is None else (y, last)
 
 

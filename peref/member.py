@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_type_hints
 
-from peref.combination import check_together, combined, flat, inside
+from peref.combination import Dict, check_together, combined, flat, inside
 from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, rotates, spelled
 from peref.errors import Misuse, did_you_mean
 from peref.ops.place import At
@@ -61,19 +61,16 @@ class Layer:
     F: int = None  # type: ignore[assignment]
 
     @property
-    def sees(self) -> tuple[int | None, int | None, int | None]:
-        """What decides which keys a query sees."""
-        return self.window, self.chunk, self.global_tokens
+    def sees(self) -> tuple[int | None, int | None, int | None, bool]:
+        """What decides which keys a query sees, and whether a cache keeps every key beside global tokens:
+        where what lies between two keys may be read.
+        """
+        apart = not self.pe.score and not self.pe.attend  # each key is read by itself
+        return self.window, self.chunk, self.global_tokens, bool(self.global_tokens) and not apart
 
     def place(self, at: At) -> At:
         """The place as this layer sees it."""
-        return at.within(*self.sees, self.whole)
-
-    @property
-    def whole(self) -> bool:
-        """Whether its cache keeps every key: what lies between two keys may be read."""
-        apart = not self.pe.score and not self.pe.attend  # each key is read by itself
-        return bool(self.global_tokens) and not apart
+        return at.within(*self.sees)
 
     def factor(self, i: Any) -> Any:
         """What queries at positions i are multiplied with, [T] or [B,T]; None where that is 1."""
@@ -176,13 +173,7 @@ def nobody_has(option: str, members: list[str]) -> str:
     return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"
 
 
-def bound(
-    name: str,
-    given: Mapping[str, Any],
-    facts: dict[str, Any],
-    earlier: Mapping[str, int],
-    model: Mapping[str, Any],
-) -> Layer:
+def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, int], model: Dict) -> Layer:
     """The layer of a member with these facts; `model` has the settings that are the model's where none is
     given; `earlier` counts the layers of each encoding before this one.
     """

@@ -4,6 +4,7 @@
 The same text (layers.py) trains, with parameters on a tape, evaluates and decodes, with bare arrays. Only
 decode knows of a cache.
 """
+# ruff: noqa: F401, F811  (who has a model has its parameters and its cache from here)
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,21 +25,6 @@ from peref.xp import Arrays, to_host
 
 PLAIN = Backend()
 LOGITS_AT_ONCE = 1 << 24
-__all__ = [
-    "PLAIN",
-    "Arrays",
-    "At",
-    "Cache",
-    "cache",
-    "check",
-    "decode",
-    "init",
-    "logits",
-    "loss",
-    "losses",
-    "of_encoding",
-    "step_sizes",
-]
 
 
 def check_tokens(cfg: Config, tokens: Any) -> Any:

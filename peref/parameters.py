@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from peref.config import Config
+from peref.encodings import Encoding
 from peref.errors import Misuse
 from peref.hooks import query_size, rate_factors
 from peref.member import Layer
@@ -103,7 +104,7 @@ def step_sizes(cfg: Config | Pair) -> dict[str, float]:
     for layer in range(cfg.layers):
         encoding = cfg.encoding(layer)
         size = query_size(encoding, cfg.D)
-        for of in [*([] if encoding.mix else [""]), *(["cross."] if cfg.cross else [])] if size != 1 else ():
+        for of in attentions(cfg, encoding) if size != 1 else ():
             found |= {f"{layer}.{of}q.weight": size, f"{layer}.{of}q.bias": size}
         found |= {
             where_on_disk(cfg, layer, name): size for name, size in rate_factors(encoding, cfg.D).items()
@@ -116,6 +117,11 @@ def init_norm(cfg: Config, name: str, width: int | None = None) -> Arrays:
     weight = np.full(width or cfg.C, 0.0 if cfg.norm_from_one else 1.0)
     bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm_bias and not width else {}
     return {f"{name}.weight": weight} | bias
+
+
+def attentions(cfg: Config, encoding: Encoding) -> list[str]:
+    """What stands before the names of each attention of a layer."""
+    return [*([] if encoding.mix else [""]), *(["cross."] if cfg.cross else [])]
 
 
 def norms_of(cfg: Config) -> list[str]:
@@ -133,26 +139,19 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
     for name in norms_of(cfg):
         p |= init_norm(cfg, f"{layer}.{name}")
 
-    def linear(
-        role: str,
-        rows: int,
-        columns: int,
-        biased: bool | str | None,
-        times: float = 1.0,
-        each: tuple[int, ...] = (),
-    ) -> None:
-        """`each`: as many such maps. `biased` may name the roles that are."""
-        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), *each, rows, columns)
+    def linear(biased: bool | str | None, role: str, *shape: int, times: float = 1.0) -> None:
+        """A map from the last of its shape to the one before. `biased` may name the roles that are."""
+        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), *shape)
         if biased is True or role.rpartition(".")[2] in (biased or ()):
-            p[f"{layer}.{role}.bias"] = np.zeros((*each, rows))
+            p[f"{layer}.{role}.bias"] = np.zeros(shape[:-1])
 
     C, F, D, H, G = cfg.C, cfg.layer(layer).F, cfg.D, cfg.H, cfg.G
     out = (2 * cfg.layers) ** -0.5
-    for of in [*([] if encoding.mix else [""]), *(["cross."] if cfg.cross else [])]:
-        linear(f"{of}q", H * D, C, cfg.qkv_bias, query_size(encoding, D))
-        linear(f"{of}k", G * D, C, cfg.qkv_bias)
-        linear(f"{of}v", G * D, C, cfg.qkv_bias)
-        linear(f"{of}o", C, H * D, cfg.o_bias, out)
+    for of in attentions(cfg, encoding):
+        linear(cfg.qkv_bias, f"{of}q", H * D, C, times=query_size(encoding, D))
+        linear(cfg.qkv_bias, f"{of}k", G * D, C)
+        linear(cfg.qkv_bias, f"{of}v", G * D, C)
+        linear(cfg.o_bias, f"{of}o", C, H * D, times=out)
     if not encoding.mix:
         p |= {f"{layer}.{name}": a for name, a in learned_settings(cfg.layer(layer), H, cfg.L).items()}
         if cfg.qk_norm:
@@ -160,26 +159,20 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
             for role, heads in (("qnorm", H), ("knorm", G)):
                 p |= init_norm(cfg, f"{layer}.{role}", heads * D if wide else D)
     if (experts := cfg.layer(layer).experts) is not None:
-        linear("router", experts, C, cfg.router_bias)
+        linear(cfg.router_bias, "router", experts, C)
     for of, each in feed_forwards(cfg, experts):
-        if cfg.gated:
-            linear(f"{of}gate", F, C, cfg.ff_bias, each=each)
-        linear(f"{of}up", F, C, cfg.ff_bias, each=each)
-        linear(f"{of}down", C, F, cfg.ff_bias, out, each=each)
+        for role in ("gate", "up") if cfg.gated else ("up",):
+            linear(cfg.ff_bias, f"{of}{role}", *each, F, C)
+        linear(cfg.ff_bias, f"{of}down", *each, C, F, times=out)
     if cfg.activation == "channel_mix":
-        linear("receptance", C, C, cfg.ff_bias)
-        p |= {f"{layer}.mix.{role}": between_tokens(cfg, layer) for role in ("receptance", "up")}
+        linear(cfg.ff_bias, "receptance", C, C)
+        # between the token before, 0, and the token, 1: as in the code of the paper (RWKV-LM, v4neo)
+        start = (np.arange(C) / C) ** (1 - layer / cfg.layers)
+        p |= {f"{layer}.mix.{role}": start.copy() for role in ("receptance", "up")}
     for name, a in encoding.init(stream("pe", layer)).items():
         if (on_disk := where_on_disk(cfg, layer, name)) not in before:
             p[on_disk] = np.asarray(a)
     return p
-
-
-def between_tokens(cfg: Config, layer: int) -> np.ndarray:
-    """Where a channel mix begins between the token before, 0, and the token, 1, [C]: as in the code released
-    with the paper (RWKV-LM, v4neo).
-    """
-    return (np.arange(cfg.C) / cfg.C) ** (1 - layer / cfg.layers)
 
 
 def feed_forwards(cfg: Config, experts: int | None) -> list[tuple[str, tuple[int, ...]]]:

@@ -17,6 +17,16 @@ from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays
 
 FUSED = ("swiglu", "gelu")  # activations that Backend.activated_linear and Backend.token know
+# fields that Backend.token knows at their defaults alone
+OF_TOKEN = (
+    "norm_place",
+    "norm_from_one",
+    "residual",
+    "qk_norm_over",
+    "residual_factor",
+    "unit_heads",
+    "cross",
+)
 
 
 class Tables(NamedTuple):
@@ -59,44 +69,28 @@ def start_pass(
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {(layer.sees, layer.whole): layer.place(there) for layer in layers}
+    seen = {layer.sees: layer.place(there) for layer in layers}
+    places = [seen[layer.sees] for layer in layers]
+    usual = cfg.activation in FUSED and all(getattr(cfg, n) == getattr(Config, n) for n in OF_TOKEN)
     made: dict[Any, Tables] = {}
     found = []
-    for number, (layer, p) in enumerate(zip(layers, inside, strict=True)):
-        pe, place = layer.pe, seen[layer.sees, layer.whole]
+    for number, (layer, p, place) in enumerate(zip(layers, inside, places, strict=True)):
+        pe = layer.pe
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
-            tables, token = hooks.place_tables(be, pe, p, place), None
-            factor, more = layer.factor(place.i), layer.softcap or layer.sinks or layer.cosine
-            more = more or factor is not None or place.everywhere is not None
-            more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
-            more = more or layer.experts or not is_usual(cfg)
-            if alone and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
+            tables, factor, token = hooks.place_tables(be, pe, p, place), layer.factor(place.i), None
+            of_heads = tables[0] and any(a is not None and a.ndim == 4 for a in tables[0])
+            more = factor is not None or place.everywhere is not None or of_heads
+            more = more or bool(layer.softcap or layer.sinks or layer.cosine or layer.experts)
+            more = more or not usual or not alone
+            if be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
                 settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "norm", "eps")}
                 settings |= {"F": layer.F, "layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
                 token = be.token(*tables, at=place, **settings)
             made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
-    places = [seen[layer.sees, layer.whole] for layer in layers]
-    beside = None if memory is None else be.place(beside_of(at, memory.seg))
+    beside = None
+    if memory is not None:
+        mine = None if at.seg is None else at.seg[:, at.S - at.T :]
+        beside = be.place(Cross.of(at.T, memory.seg.shape[1], mine, memory.seg, len(memory.seg)))
     return Pass(be, cfg, params, weights, inside, at, there, places, found, {}, memory, beside)
-
-
-def beside_of(at: At, seg: Any) -> Cross:
-    """Which tokens of another sequence, segments [B,S], the queries at this place see."""
-    mine = None if at.seg is None else at.seg[:, at.S - at.T :]
-    return Cross.of(at.T, seg.shape[1], mine, seg, len(seg))
-
-
-def is_usual(cfg: Config) -> bool:
-    """Whether a layer is one that Backend.token computes."""
-    usual = (
-        "norm_place",
-        "norm_from_one",
-        "residual",
-        "qk_norm_over",
-        "residual_factor",
-        "unit_heads",
-        "cross",
-    )
-    return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)

@@ -296,10 +296,6 @@ CASES = {
         ([random(2, 5, 3), random(2, 5, 3, seed=1)], {}),
         ([random(2, 5, 3), random(5, 1)], {}),
     ],
-    "ops.shape.add_position": [
-        ([random(2, 5, 3), random(5, 3)], {}),
-        ([random(2, 5, 3), random(2, 5, 3, seed=1)], {}),
-    ],
     "ops.shape.join": [
         ([random(2, 5, 3), random(2, 4, 3)], {"axis": 1}),
         ([random(2, 5), random(2, 3), random(2, 4)], {"axis": -1}),
@@ -386,7 +382,7 @@ CASES = {
     ],
 }
 # arrays that stay float64
-WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "encodings.mix.s4d.diagonal_scan": (1,)}
+WIDE = {"ops.turn.turn": (1, 2), "encodings.mix.s4d.diagonal_scan": (1,)}
 SPANS = [(name, k) for name in CASES for k in range(len(CASES[name]))]
 
 

@@ -161,12 +161,7 @@ def parts_of(wrt: Sequence[int], most: int) -> list[tuple[int, ...]]:
 
 
 def taped(
-    name: str,
-    function: Callable,
-    arrays: Sequence[Any],
-    settings: dict[str, Any],
-    wrt: Sequence[int],
-    dy: Any,
+    name: str, function: Callable, arrays: Sequence[Any], settings: Any, wrt: Sequence[int], dy: Any
 ) -> dict[int, Any]:
     """{k: gradient} for the arrays in `wrt`, from a tape."""
     tape = Tape()

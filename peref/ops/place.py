@@ -122,17 +122,9 @@ class At:
 
     @classmethod
     def of(
-        cls,
-        tokens: int,
-        *,
-        start: int = 0,
-        positions: Any = None,
-        seg: Any = None,
-        n: int | None = None,
-        **rest: Any,
+        cls, tokens: int, *, positions: Any = None, seg: Any = None, n: int | None = None, **rest: Any
     ) -> "At":
-        """The place of a whole sequence: positions count from `start`, or within each segment, or are those
-        given.
+        """The place of a whole sequence: positions count from 0, within each segment, or are those given.
 
         Raises Misuse for sizes that do not fit and for a segment that stops and starts again.
         """
@@ -142,7 +134,7 @@ class At:
         if positions is not None:
             i = exact(np.asarray(positions))
         else:
-            i = start + (np.arange(tokens) if seg is None else positions_in(seg))
+            i = np.arange(tokens) if seg is None else positions_in(seg)
         return cls(i, i, tokens if n is None else n, seg=seg, **rest).checked()
 
     def checked(self) -> "At":
@@ -174,11 +166,7 @@ class At:
         return replace(self, **there, host=self)
 
     def within(
-        self,
-        window: int | None,
-        chunk: int | None = None,
-        global_tokens: int | None = None,
-        whole: bool = False,
+        self, window: int | None, chunk: int | None = None, global_tokens: Any = None, whole: bool = False
     ) -> "At":
         """The same place as a layer sees it: with this window, in chunks of so many tokens of a document, the
         first so many of each global; and of the keys before the queries only those that the layer has kept.
@@ -188,18 +176,18 @@ class At:
         if self.host:
             host = self.host.within(window, chunk, global_tokens, whole)
             return host.moved(lambda a: like(a, self.i))
-        found = replace(self.seen_within(window, chunk, global_tokens), whole=whole)
+        found = self.seen_within(window, chunk, global_tokens, whole)
         kept = found.kept(self.S - self.T)
         if kept is None:
             return found
         new = np.broadcast_to(np.arange(self.S - self.T, self.S), (len(kept), self.T))
         return found._among(np.concatenate([kept, new], 1))
 
-    def seen_within(self, window: int | None, chunk: int | None, global_tokens: int | None) -> "At":
+    def seen_within(self, window: int | None, chunk: int | None, global_tokens: Any, whole: bool) -> "At":
         """The same place with this window, these chunks and global tokens, and every key."""
         everywhere = None if global_tokens is None else (self._slots < global_tokens) & (self._segments != 0)
         parts = None if chunk is None else self._chunks(chunk)
-        return replace(self, window=window, chunk=chunk, parts=parts, everywhere=everywhere)
+        return replace(self, window=window, chunk=chunk, parts=parts, everywhere=everywhere, whole=whole)
 
     def _among(self, columns: np.ndarray) -> "At":
         """The same queries over these keys alone [1 or B,S]; -1: one that nobody sees."""

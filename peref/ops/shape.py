@@ -3,6 +3,7 @@
 from itertools import accumulate
 from typing import Any
 
+from peref.ops.cast import in_dtype
 from peref.ops.join import joined
 from peref.tape import Op
 from peref.xp import namespace
@@ -27,17 +28,9 @@ def add_backward(saved, dy):
 add = Op(add_forward, add_backward)
 
 
-def add_position_forward(x, e):
+def add_position(x: Any, e: Any) -> Any:
     """x + e, [B,T,C] in the dtype of x: x [B,T,C], e [T,C] or [B,T,C], which may be of a wider dtype."""
-    return x + e.astype(x.dtype), (e.shape, e.dtype)
-
-
-def add_position_backward(saved, dy):
-    shape, dtype = saved
-    return dy, unbroadcast(dy, shape).astype(dtype)
-
-
-add_position = Op(add_position_forward, add_position_backward)
+    return add(x, in_dtype(e, x.dtype))
 
 
 def only_forward(x):
