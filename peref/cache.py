@@ -35,39 +35,34 @@ class Cache:
         """The place of the next tokens [B,T]: after the last ones, or where said."""
         B, T = tokens.shape
         if self.B not in (None, B):
-            raise Misuse(
-                f"tokens are of {counted(B, 'sequence')}, the cache is of {self.B}; a cache goes on with "
-                "the sequences it began with"
-            )
+            what = f"tokens are of {counted(B, 'sequence')}, the cache is of {self.B}"
+            raise Misuse(f"{what}; a cache goes on with the sequences it began with")
         if self.S == 0:
             return cfg.place(B, T, positions, seg, self.n)
         positions, seg = given_place(B, T, positions, seg, cfg.axes, cfg.named)
         before = self.seg
         if seg is None and before is not None:
             if (before[:, -1] == 0).any():
-                raise Misuse(
-                    "the cache ends in padding; say with seg which document the next tokens belong to"
-                )
+                what = "the cache ends in padding"
+                raise Misuse(f"{what}; say with seg which document the next tokens belong to")
             seg = np.repeat(before[:, -1:], T, 1)
+        whole: Any = None
         if seg is not None:
             before = np.ones((B, self.S), int) if before is None else before
             whole = np.concatenate([before, seg], 1)
         self.check_axes(cfg, positions)
-        if positions is None and seg is None:
+        if positions is None and whole is None:
             i = self.last(True) + np.arange(1, T + 1)
             return At(i, np.concatenate([self.j, i], -1), self.n, cfg.causal, cfg.window)
         if positions is None:
             goes_on = np.cumprod(whole[:, self.S :] == whole[:, self.S - 1 : -1], 1).astype(bool)
-            positions = np.where(
-                goes_on, self.last(goes_on[:, 0]) + 1 + np.arange(T), positions_in(whole)[:, self.S :]
-            )
+            onwards = self.last(goes_on[:, 0]) + 1 + np.arange(T)
+            positions = np.where(goes_on, onwards, positions_in(whole)[:, self.S :])
         i, j = positions, self.j
         if i.shape[:-1] != j.shape[:-1]:
             lead = np.broadcast_shapes(i.shape[:-1], j.shape[:-1], (B,))
             i, j = np.broadcast_to(i, (*lead, T)), np.broadcast_to(j, (*lead, self.S))
-        return At(
-            i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, None if seg is None else whole
-        ).checked()
+        return At(i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, whole).checked()
 
     def check_axes(self, cfg: Config, positions: Any) -> None:
         """Raises Misuse where `positions` of new tokens, None where they go on, have not the axes of those
@@ -75,9 +70,9 @@ class Cache:
         """
         before, now = (0 if a is None else len(a) if a.ndim == 3 else 1 for a in (self.j, positions))
         if before != now and max(before, now) > 1 and (not cfg.text or min(before, now) > 1):
+            what = f"the cache has positions of {counted(before, 'axis', 'axes')}, the next tokens have"
             raise Misuse(
-                f"the cache has positions of {before} ax{'e' if before > 1 else 'i'}s, the next tokens have "
-                f"{now or 'none'}; with {cfg.named} give positions of as many axes throughout"
+                f"{what} {now or 'none'}; with {cfg.named} give positions of as many axes throughout"
             )
 
     def last(self, needed: Any) -> Any:
@@ -86,10 +81,9 @@ class Cache:
         """
         last = self.j[..., -1:]
         if last.ndim == 3 and ((last != last[:1]).any((0, 2)) & needed).any():
-            raise Misuse(
-                "the cache ends at a place whose axes differ, as in an image; give the positions of the "
-                "next tokens (text after an image goes on one beyond the largest number on any axis)"
-            )
+            what = "the cache ends at a place whose axes differ, as in an image; give the positions of the"
+            then = "text after an image goes on one beyond the largest number on any axis"
+            raise Misuse(f"{what} next tokens ({then})")
         return last
 
 

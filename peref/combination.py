@@ -45,10 +45,9 @@ def each(parts: Parts, *given: Any) -> dict[str, Any]:
     return flat({name: function(*given) for name, function in parts})
 
 
-def each_features(parts: Parts, be: Any, p: Dict, x: Any, at: Any, state: Dict) -> tuple[Any, Any]:
-    made = {name: f(be, inside(name, p), x, at, inside(name, state)) for name, f in parts}
-    found, after = (flat({name: one[n] for name, one in made.items()}) for n in range(2))
-    return found, after
+def each_features(parts: Parts, *given: Any) -> tuple[dict[str, Any], ...]:
+    made = {name: with_own(name, f, (1, 4), *given) for name, f in parts}
+    return tuple(flat({name: one[n] for name, one in made.items()}) for n in range(2))
 
 
 def all_shared(parts: Parts) -> frozenset[str]:
@@ -86,10 +85,9 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
     }
     scales = {f(D): f for _, f in filled["scale"] if f(D) != inverse_root(D)}
     if len(scales) > 1:
-        raise Misuse(
-            f"{'+'.join(parts)}: these multiply q k with different numbers, "
-            f"{' and '.join(f'{x:g}' for x in scales)}; decide with --set scale=NUMBER"
-        )
+        named, numbers = "+".join(parts), " and ".join(f"{x:g}" for x in scales)
+        what = f"{named}: these multiply q k with different numbers, {numbers}"
+        raise Misuse(f"{what}; decide with --set scale=NUMBER")
     told = [pe for pe in parts.values() if pe.axes is not None]  # those that look at positions
     axes = {pe.axes for pe in told} or {None}
     reads = [pe for pe in parts.values() if (pe.score or pe.attend) and "products" not in pe.claims]
@@ -111,7 +109,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
         features=partial(each_features, filled["features"]) if filled["features"] else None,
         scale=next(iter(scales.values()), inverse_root),
         steps=partial(each, filled["steps"]),
-        check=partial(check_each, filled["check"]) if filled["check"] else None,
+        check=partial(check_each, filled["check"]),
         axes=axes.pop() if len(axes) == 1 else 1,
         shared=partial(all_shared, filled["shared"]),
         symbols={symbol: words for pe in parts.values() for symbol, words in pe.symbols.items()},

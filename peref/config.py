@@ -157,20 +157,16 @@ class Config:
         self._fill("pe", tuple(distinct[text] for text in said))
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
-            raise Misuse(
-                f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would "
-                f"take {rest}; leave it out"
-            )
+            what = f"the cycle {self.named} is longer than the model (layers {self.layers})"
+            raise Misuse(f"{what}, so no layer would take {rest}; leave it out")
         for name in POSITIVE:
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
                 raise Misuse(f"{CALLED.get(name, f'{name} is')} {given}; expected a number above 0")
         self._fill_block()
         for name in dict.fromkeys(name for name, _ in self.pe[1:]):
             if fills(name, "embed"):
-                raise Misuse(
-                    f"{name} is added once, before the first layer; it can stand in the first member of "
-                    "a cycle, and in no other"
-                )
+                what = f"{name} is added once, before the first layer"
+                raise Misuse(f"{what}; it can stand in the first member of a cycle, and in no other")
         for name, layer in self._members:
             check_claims(name, layer.pe, self.causal, layer.window or layer.chunk)
             check_options(layer.pe)
@@ -226,10 +222,8 @@ class Config:
         if counts and self.experts_chosen > min(counts):
             raise Misuse(f"experts_chosen is {self.experts_chosen}; expected at most experts, {min(counts)}")
         if attends and self.H % self.G:
-            raise Misuse(
-                f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; "
-                f"expected a divisor of {self.H}"
-            )
+            few, many = counted(self.G, "key-value head"), counted(self.H, "query head")
+            raise Misuse(f"{many} cannot share {few}; expected a divisor of {self.H}")
         for R in set[Any]([self.R, *(given.get("rotary_dim") for _, given in self.pe)]) - {None}:
             check_rotary_width(R, self.D)
 
@@ -330,11 +324,8 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         """As plain data, every field resolved; `from_json` reads it back."""
         plain = lambda value: list(value) if isinstance(value, tuple) else value
-        return asdict(self) | {
-            "pe": [
-                [name, {option: plain(value) for option, value in given.items()}] for name, given in self.pe
-            ]
-        }
+        pe = [[name, {option: plain(value) for option, value in given.items()}] for name, given in self.pe]
+        return asdict(self) | {"pe": pe}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Config":
@@ -362,10 +353,8 @@ def comparable(f: Any) -> Any:
 def check_rotary_width(R: int, D: int) -> None:
     """Raises Misuse unless the first R of D channels can turn in pairs."""
     if R % 2 or not 0 < R <= D:
-        raise Misuse(
-            f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in "
-            "pairs"
-        )
+        wanted = f"an even number from 2 to the head width {D}, channels turn in pairs"
+        raise Misuse(f"rotary width is {R}; expected {wanted}")
 
 
 def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None) -> None:

@@ -69,10 +69,8 @@ def real(arrays: Arrays, like: np.dtype | None = None) -> np.dtype:
     return np.dtype(np.float64) if like is None else like
 
 
-def sizes_of(
-    q: Any, k: Any, v: Any = None, x: Any = None, L: int | None = None
-) -> tuple[np.dtype, dict[str, Any]]:
-    """The dtype, and H, G, D, C and L, of q [B,H,T,D], k and v [B,G,S,D] and x [B,S,C], or Misuse."""
+def sizes_of(q: Any, k: Any, v: Any = None, x: Any = None) -> tuple[np.dtype, Arrays]:
+    """The dtype, and H, G, D and C, of q [B,H,T,D], k and v [B,G,S,D] and x [B,S,C], or Misuse."""
     heads: Arrays = {"q": q, "k": k} | ({} if v is None else {"v": v})
     dtype = real(heads | ({} if x is None else {"x": x}))
     fit = q.ndim == k.ndim == 4 and k.shape[::3] == q.shape[::3] and k.shape[2] >= q.shape[2]
@@ -84,8 +82,7 @@ def sizes_of(
     (B, H, _, D), (_, G, S, _) = q.shape, k.shape
     if x is not None and (x.ndim != 3 or x.shape[:2] != (B, S)):
         raise Misuse(f"x is {list(x.shape)}; expected [{B}, {S}, C], the layer's input")
-    C, L = H * D if x is None else x.shape[-1], S if L is None else L
-    return dtype, {"H": H, "G": G, "D": D, "C": C, "L": L}
+    return dtype, {"H": H, "G": G, "D": D, "C": H * D if x is None else x.shape[-1]}
 
 
 def check_count(what: str, n: Any) -> None:
@@ -132,14 +129,16 @@ def keyed(what: str, arrays: Arrays) -> Arrays:
 
 
 def prepared(
-    name: str, wanted: Names, facts: Arrays, options: Arrays, params: Arrays | None, seed: int, dtype: Any
+    name: str, wanted: Names, facts: Arrays, T: int, options: Arrays, params: Any, seed: int, dtype: Any
 ) -> tuple[Layer, Arrays]:
-    """A layer of the encoding, or of several, with facts and options filled in, and its parameters. Raises
+    """A layer of the encoding, or of several, with facts, L being T where it is None, and options filled in,
+    and its parameters. Raises
     Misuse where one fills none of `wanted` or does not claim what is asked, and for what does not fit.
     """
     for one in encodings_of(name):
         fills_one_of(one, wanted)
     facts = Arrays(ONE_LAYER, R=None, D=None, causal=True, window=None) | facts
+    facts["L"] = T if facts["L"] is None else facts["L"]
     for fact in ("H", "L"):
         check_count(fact, facts[fact])
     given = (settled if wanted == SOFTMAX else resolve)(name, options)
@@ -225,10 +224,10 @@ def rotate(
     is the length trained for and n the length that frequencies are made for, S unless given. Raises Misuse
     for an encoding that turns nothing and sizes that do not fit.
     """
-    dtype, facts = sizes_of(q, k, L=L)
-    facts["R"] = width_of_rotation(name, q.shape[3], rotary_dim, layout)
-    layer, p = prepared(name, ("rotate",), facts, options, params, seed, dtype)
-    at = of_last(place(name, layer.pe, dtype, k.shape[2], positions, k.shape[0], n=n), q.shape[2])
+    (dtype, facts), (B, S) = sizes_of(q, k), k.shape[::2]
+    facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "L": L}
+    layer, p = prepared(name, ("rotate",), facts, S, options, params, seed, dtype)
+    at = of_last(place(name, layer.pe, dtype, S, positions, B, n=n), q.shape[2])
     rotary, keys = hooks.rotation(layer.pe, p, at.i, at.n), rotation_of_keys(layer.pe, p, at)
     return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
 
@@ -252,8 +251,8 @@ def bias(
     length trained for, T unless given. Raises Misuse for an encoding that adds no function of distance.
     """
     T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
-    facts = {"H": heads, "causal": causal, "L": T if L is None else L}
-    layer, p = prepared(name, ("bias",), facts, options, params, seed, dtype)
+    facts = {"H": heads, "causal": causal, "L": L}
+    layer, p = prepared(name, ("bias",), facts, T, options, params, seed, dtype)
     at = place(name, layer.pe, dtype, T, positions, causal=causal)
     table = hooks.distance_table(PLAIN, layer.pe, p, at.distances)
     return only(added(table, None, None, None, at=at, B=1, H=heads, dtype=dtype))
@@ -264,10 +263,8 @@ def counted_tokens(tokens: int | None, positions: Any) -> int:
     if (tokens is None) == (positions is None):
         raise Misuse("give either tokens or positions")
     if positions is not None and np.ndim(positions) != 1:
-        raise Misuse(
-            f"positions are {list(np.shape(positions))}; expected [T], one number for each token of one "
-            "sequence, such as positions=[2, 1, 4]"
-        )
+        what = f"positions are {list(np.shape(positions))}; expected [T], one number for each token of one"
+        raise Misuse(f"{what} sequence, such as positions=[2, 1, 4]")
     T = np.size(positions) if tokens is None else tokens
     check_count("the number of tokens", T)
     return T
@@ -303,12 +300,12 @@ def attention(
     seg [B,S] are those of ops/place.py, the other settings those of `rotate` and `bias`. Raises Misuse for an
     encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
-    (dtype, facts), (B, S), name = sizes_of(q, k, v, x, L), k.shape[::2], by_hooks(name)
-    facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "pairs": layout, "x": x}
+    (dtype, facts), (B, S), name = sizes_of(q, k, v, x), k.shape[::2], by_hooks(name)
+    facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "pairs": layout, "L": L, "x": x}
     if beside := sorted(options.keys() & FEEDING):
         raise Misuse(f"{beside[0]} is {options[beside[0]]}, but this is attention alone; leave it out")
     seen = {"causal": causal, "window": window}
-    layer, p = prepared(name, SOFTMAX, facts | seen, options, params, seed, dtype)
+    layer, p = prepared(name, SOFTMAX, facts | seen, S, options, params, seed, dtype)
     at = layer.place(place(name, layer.pe, dtype, S, positions, B, seg, n=n, **seen))
     T, q = q.shape[2], as_many(q, S) if layer.pe.features else q  # something of every token
     at = of_last(at, q.shape[2])
@@ -350,9 +347,10 @@ def score(
 
     Raises Misuse for an encoding that adds no such thing, and sizes that do not fit.
     """
-    (dtype, facts), (B, S), T = sizes_of(q, k, None, x, L), k.shape[::2], q.shape[2]
+    (dtype, facts), (B, S), T = sizes_of(q, k, None, x), k.shape[::2], q.shape[2]
     seen = {"causal": causal, "window": window}
-    layer, p = prepared(name, ("score",), facts | seen | {"x": x}, options, params, seed, dtype)
+    facts |= {"L": L, "x": x}
+    layer, p = prepared(name, ("score",), facts | seen, S, options, params, seed, dtype)
     at = place(name, layer.pe, dtype, S, positions, B, seg, **seen)
     f, q = hooks.features(PLAIN, layer.pe, p, x, at)[0], as_many(q, S)  # something of every token
     terms = hooks.score_terms(PLAIN, layer.pe, p, q, k, f, at)
@@ -375,8 +373,8 @@ def embed(
     """
     T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
     check_count("width", width)
-    facts = {"H": 1, "C": width, "L": T if L is None else L}
-    layer, p = prepared(name, ("embed",), facts, options, params, seed, dtype)
+    facts = {"H": 1, "C": width, "L": L}
+    layer, p = prepared(name, ("embed",), facts, T, options, params, seed, dtype)
     return hooks.position_rows(layer.pe, p, place(name, layer.pe, dtype, T, positions).i)
 
 
@@ -409,13 +407,12 @@ def mix(
     check_count("head_width", 1 if head_width is None else head_width)
     if head_width is None and C % heads:
         raise Misuse(f"width {C} does not divide by {heads} heads; change one, or give head_width")
-    facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C}
-    facts["L"] = T if L is None else L
-    layer, p = prepared(name, ("mix",), facts, options, params, seed, dtype)
+    facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C, "L": L}
+    layer, p = prepared(name, ("mix",), facts, T, options, params, seed, dtype)
     at = place(name, layer.pe, dtype, T, positions, B, seg)
     if state:
-        bare = {n: value(a) for n, a in p.items()}
-        fresh = hooks.mixed_from(PLAIN, layer.pe, bare, np.zeros((B, 1, C), dtype), At.of(1), {})[1]
+        nothing = np.zeros((B, 1, C), dtype)
+        fresh = hooks.mixed_from(PLAIN, layer.pe, hooks.off_tape(p), nothing, At.of(1), {})[1]
         real(keyed("state", state), dtype)
         shaped_like(f"state given to {name}", state, fresh, "give what the call before returned, or {}")
     y, last = hooks.mixed_from(PLAIN, layer.pe, p, x, at, state or {})
@@ -439,26 +436,20 @@ def vjp(
     a state a dict: dx, dp, dstate = pull(dy, dlast). It can be called again. Raises Misuse where nothing can
     be differentiated, and where a cotangent does not fit.
     """
-    tape = Tape()
+    tape, by_name = Tape(), {"x": x, "params": params, "state": state}
     watched = [tape.watch(a) if is_real(a) else a for a in arguments]
-    given_by_name = (("x", x), ("params", params), ("state", state))
-    named = {name: tape.watch(a) for name, a in given_by_name if a is not None}
+    named = {name: tape.watch(a) for name, a in by_name.items() if a is not None}
     y = function(*watched, **named, **settings)
     results = y if isinstance(y, tuple) else (y,)
     if not all(isinstance(one, (Var, dict)) for one in results):
-        what = "the result does not depend on a real array among the arguments, x or params"
-        raise Misuse(f"nothing to differentiate: {what}")
+        what = "nothing to differentiate: the result does not depend on a real array among the arguments"
+        raise Misuse(f"{what}, x or params")
     recorded = list(tape.entries)
 
     def pull(*dy: Any) -> tuple[Any, ...]:
-        given, wanted = (
-            ", ".join(
-                f"{name} {getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}".lstrip()
-                for name, a in in_one(arrays)
-            )
-            for arrays in (dy, results)
-        )
-        if given != wanted:
+        kind = lambda a: f"{getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}"
+        listed = lambda arrays: ", ".join(f"{name} {kind(a)}".lstrip() for name, a in in_one(arrays))
+        if (given := listed(dy)) != (wanted := listed(results)):
             raise Misuse(f"pull was given {given or 'nothing'}; expected {wanted}, like the result")
         tape.entries = list(recorded)
         both = zip(in_one(results), in_one(dy), strict=True)
@@ -467,14 +458,11 @@ def vjp(
         leaves = [*(a for a in watched if isinstance(a, Var)), *named.values()]
         return tuple({n: found[b] for n, b in a.items()} if isinstance(a, dict) else found[a] for a in leaves)
 
-    values = tuple(
-        {n: value(a) for n, a in one.items()} if isinstance(one, dict) else one.value for one in results
-    )
+    values = tuple(hooks.off_tape(one) if isinstance(one, dict) else one.value for one in results)
     return values if isinstance(y, tuple) else values[0], pull
 
 
 def in_one(arrays: tuple[Any, ...]) -> list[tuple[str, Any]]:
     """Each array, and each of a dict with its name, in order."""
-    return [
-        pair for one in arrays for pair in (sorted(one.items()) if isinstance(one, dict) else [("", one)])
-    ]
+    each = lambda one: sorted(one.items()) if isinstance(one, dict) else [("", one)]
+    return [pair for one in arrays for pair in each(one)]

@@ -200,10 +200,8 @@ def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, i
             raise Misuse(f"{name}: temperature_length is {mine['temperature_length']}; expected at least 2")
         pe = replace(pe, axes=1, claims=pe.claims - {"shift"})
     if mine.get("global_tokens") and mine["window"] is None is mine.get("chunk"):
-        raise Misuse(
-            f"{name}: global_tokens is {mine['global_tokens']}, but plays no part where there is neither a "
-            "window nor a chunk"
-        )
+        what = f"{name}: global_tokens is {mine['global_tokens']}, but plays no part"
+        raise Misuse(f"{what} where there is neither a window nor a chunk")
     return Layer(pe, **mine)
 
 

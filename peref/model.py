@@ -41,15 +41,11 @@ def check_targets(cfg: Config, tokens: Any, targets: Any) -> None:
     """Raises Misuse for targets of another shape than the tokens or outside the vocabulary."""
     host = to_host(targets)
     if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
-        raise Misuse(
-            f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one "
-            "for each token"
-        )
+        what = f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}"
+        raise Misuse(f"{what}, one for each token")
     if host.size and int(host.max()) >= cfg.V:
-        raise Misuse(
-            f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where "
-            "nothing is asked"
-        )
+        what = f"targets go up to {host.max()}; expected at most {cfg.V - 1}"
+        raise Misuse(f"{what}, or a negative number where nothing is asked")
 
 
 def pass_over(

@@ -151,9 +151,8 @@ def blamed(error: BaseException) -> str:
 
     "" where none of them had part in it.
     """
-    files = {
-        module.__file__ for key, module in list(sys.modules.items()) if key.startswith((f"{OWN}.", LOOP))
-    }
+    ours = [module for key, module in [*sys.modules.items()] if key.startswith((f"{OWN}.", LOOP))]
+    files = {module.__file__ for module in ours}
     if isinstance(error, SyntaxError) and error.filename in files:
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

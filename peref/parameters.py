@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from peref.combination import inside
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.errors import Misuse
@@ -53,10 +54,8 @@ def init(cfg: Config | Pair, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     residual stream are divided by (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 /
     scale(D), so that first logits have one size whatever the scale.
     """
-    return {
-        name: np.ascontiguousarray(a, dtype)
-        for name, a in drawn(cfg, functools.partial(generator, seed)).items()
-    }
+    p = drawn(cfg, functools.partial(generator, seed))
+    return {name: np.ascontiguousarray(a, dtype) for name, a in p.items()}
 
 
 def drawn(cfg: Config | Pair, stream: Callable) -> Arrays:
@@ -86,8 +85,7 @@ def shapes_of(cfg: Config | Pair) -> dict[str, tuple[int, ...]]:
 
 def half_of(params: Mapping[str, Any], part: str) -> Arrays:
     """The parameters of the "encoder" or the "decoder" of a pair, under their names in a model."""
-    own = {name.removeprefix(f"{part}."): a for name, a in params.items() if name.startswith(f"{part}.")}
-    return {"embed.weight": params["embed.weight"]} | own
+    return {"embed.weight": params["embed.weight"]} | inside(part, params)
 
 
 def step_sizes(cfg: Config | Pair) -> dict[str, float]:
@@ -106,9 +104,8 @@ def step_sizes(cfg: Config | Pair) -> dict[str, float]:
         size = query_size(encoding, cfg.D)
         for of in attentions(cfg, encoding) if size != 1 else ():
             found |= {f"{layer}.{of}q.weight": size, f"{layer}.{of}q.bias": size}
-        found |= {
-            where_on_disk(cfg, layer, name): size for name, size in rate_factors(encoding, cfg.D).items()
-        }
+        own = rate_factors(encoding, cfg.D)
+        found |= {where_on_disk(cfg, layer, name): size for name, size in own.items()}
     return found
 
 
@@ -129,9 +126,8 @@ def norms_of(cfg: Config) -> list[str]:
     sublayers = "1" if cfg.activation == "none" else "12"
     before = "1" if cfg.residual == "shared" else sublayers
     more = ["_cross"] if cfg.cross else []
-    return [f"norm{n}" for n in [*before, *more] if cfg.norm_place != "after"] + [
-        f"after{n}" for n in [*sublayers, *more] if cfg.norm_place != "before"
-    ]
+    entered = [] if cfg.norm_place == "after" else [f"norm{n}" for n in [*before, *more]]
+    return entered + ([] if cfg.norm_place == "before" else [f"after{n}" for n in [*sublayers, *more]])
 
 
 def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arrays:

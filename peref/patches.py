@@ -40,10 +40,8 @@ def patch_positions(
         sizes, step = ((part,), 1.0) if isinstance(part, int) else (part[:3], float((*part, 1.0)[3]))
         t, *sides = sizes
         if min(sizes) < 1 or any(side % merge for side in sides) or not step >= 0:
-            raise Misuse(
-                f"patch_positions: a part is {part}; expected a number of tokens, or t, h, w and perhaps a "
-                f"step from 0 on, with h and w multiples of {merge}"
-            )
+            wanted = f"t, h, w and perhaps a step from 0 on, with h and w multiples of {merge}"
+            raise Misuse(f"patch_positions: a part is {part}; expected a number of tokens, or {wanted}")
         new = np.indices((t, *(side // merge for side in sides))).reshape(len(sizes), -1)
         if sides:
             new[0] = np.floor(new[0] * step)

@@ -16,10 +16,13 @@ OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
 CONSTANTS = {"true": True, "false": False, "none": None}
 
 
-def value_of(text: str) -> Any:
-    """What the text after --set NAME= means: one of CONSTANTS, JSON where it is JSON (4, 0.5, null), a list
-    where commas part JSON, else itself.
+def value_of(text: str, kind: Any = None) -> Any:
+    """What the text after --set NAME= means: itself where the annotation `kind` has it as a choice, such as
+    "none"; one of CONSTANTS, JSON where it is JSON (4, 0.5, null), a list where commas part JSON, else the
+    text.
     """
+    if text in get_args(kind):
+        return text
     if text.lower() in CONSTANTS:
         return CONSTANTS[text.lower()]
     for reading in (text, f"[{text}]") if "," in text else (text,):
@@ -52,15 +55,14 @@ def choose(pe: str, given: Iterable[str] = (), of: str = "") -> dict[str, Any]:
             members, option = cycle, key
         turning = [m for m in cycle if "layout" in settings_of(m[0])]
         if option in OF_ROTATIONS and turning and all(m in members for m in turning):
-            field = OF_ROTATIONS[option]
-            found[field] = fitting(option, value_of(text), get_type_hints(Config)[field])
+            kind = get_type_hints(Config)[OF_ROTATIONS[option]]
+            found[OF_ROTATIONS[option]] = fitting(option, value_of(text, kind), kind)
             continue
         having = [(m, key) for m in members for key in meant(option, m[0])]
         if not having:
             raise Misuse(nobody_has(option, [name for name, _ in members]))
         for (name, chosen), key in having:
-            word = text in get_args(kinds(name)[key])  # such as "none", where that is a choice
-            chosen[key] = text if word else value_of(text)
+            chosen[key] = value_of(text, kinds(name)[key])
     return found | {"pe": tuple(cycle)}
 
 
@@ -78,8 +80,7 @@ def model_fields(given: Iterable[str]) -> dict[str, Any]:
             has = f"its fields are: {', '.join(known)}"
             raise Misuse(f"--model {item}: a model has no field '{name}'{did_you_mean(name, known, has)}")
         kind = get_type_hints(Config)[name]
-        word = text in get_args(kind)  # such as "none", where that is a choice
-        found[name] = fitting(name, text if word else value_of(text), kind)
+        found[name] = fitting(name, value_of(text, kind), kind)
     return found
 
 

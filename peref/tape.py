@@ -147,10 +147,8 @@ class Tape:
             del saved
             name = op.forward.__name__
             if len(got) != len(inputs):
-                raise TypeError(
-                    f"backward of {name} returned {counted(len(got), 'gradient')} for "
-                    f"{counted(len(inputs), 'array')}"
-                )
+                made, of = counted(len(got), "gradient"), counted(len(inputs), "array")
+                raise TypeError(f"backward of {name} returned {made} for {of}")
             for k, (slot, g) in enumerate(zip(inputs, got, strict=True)):
                 if slot is None or g is None:
                     continue
@@ -160,7 +158,5 @@ class Tape:
                         f"{slot.dtype}{list(slot.shape)}"
                     )
                 found[slot] = found[slot] + g if slot in found else g
-        return {
-            a: found[a.slot] if a.slot in found else namespace(a.value).zeros_like(a.value)
-            for a in self.leaves
-        }
+        nothing = lambda a: namespace(a.value).zeros_like(a.value)
+        return {a: found[a.slot] if a.slot in found else nothing(a) for a in self.leaves}

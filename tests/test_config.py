@@ -492,7 +492,9 @@ def test_a_config_of_before_is_the_model_that_it_was():
     cfg = Config.from_json(OLD)
     assert cfg == Config(pe=(("rope", {}), ("alibi", {})), C=32, H=2, L=64, layers=2)
     assert cfg.unusual == {}
-    assert not any(layer.sees != (None, None, None) or layer.sinks for layer in map(cfg.layer, range(2)))
+    assert not any(
+        layer.sees != (None, None, None, False) or layer.sinks for layer in map(cfg.layer, range(2))
+    )
     shapes = {f"{n}.{name}.weight": shape for n in range(2) for name, shape in OLD_SHAPES.items()}
     shapes |= {f"{n}.{name}.weight": (32,) for n in range(2) for name in ("norm1", "norm2")}
     found = {name: a.shape for name, a in model.init(cfg).items()}

@@ -203,9 +203,8 @@ def axes(s: Subject) -> list[str]:
     for cuts in ((2,), (4,), (2, 7), tuple(range(1, 9))):
         same(m.chunked(x, cuts, i), whole, EXACT, f"logits of an image cut at {cuts}")
     for cuts in ((), (2, 5)):
-        documents_alone(
-            m, x, m.chunked(x, cuts, i, SEGMENTS), f", positions of several axes, cut at {cuts}", i
-        )
+        how = f", positions of several axes, cut at {cuts}"
+        documents_alone(m, x, m.chunked(x, cuts, i, SEGMENTS), how, i)
     return []
 
 

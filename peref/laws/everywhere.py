@@ -162,12 +162,10 @@ def gradients_inside(s: Subject) -> None:
 
     arrays, tape = [x, q, k, *p.values()], Tape()
     names = [f"{name} in {s.encoding.hook}" for name in ("x", "q", "k", *p)]
+    watched = lambda m: [Tape().watch(a) if m == o else a for o, a in enumerate(arrays)]
+    alone = [parts(*watched(m)) for m in range(len(arrays))]
     for n, part in enumerate(parts(*map(tape.watch, arrays))):
         if isinstance(part, Var):
-            alone = [
-                parts(*(Tape().watch(a) if m == o else a for o, a in enumerate(arrays)))
-                for m in range(len(arrays))
-            ]
             wrt = [m for m, found in enumerate(alone) if isinstance(found[n], Var)]
             gradient(lambda *a, n=n: parts(*a)[n], arrays, wrt=wrt, names=names)
 

@@ -106,20 +106,14 @@ class Subject:
 
 def each_alone(name: str) -> list[tuple[str, Any]]:
     """(option, value) for each value beside the default of each option."""
-    return [
-        (option, value)
-        for option, (default, kind) in options(get(name)).items()
-        for value in other_choices(default, kind)
-    ]
+    each = {option: other_choices(*known) for option, known in options(get(name)).items()}
+    return [(option, value) for option, values in each.items() for value in values]
 
 
 def last_words(name: str) -> dict[str, Any]:
     """All options that are words, each at its last."""
-    return {
-        n: other_choices(default, kind)[-1]
-        for n, (default, kind) in options(get(name)).items()
-        if isinstance(default, (str, bool))
-    }
+    known = {n: one for n, one in options(get(name)).items() if isinstance(one[0], (str, bool))}
+    return {n: other_choices(default, kind)[-1] for n, (default, kind) in known.items()}
 
 
 def broken(words: str) -> Differs:

@@ -149,9 +149,8 @@ def weigh_forward(p, v, *, matmul=matmul):
 def weigh_backward(saved, dy):
     p, v, matmul = saved
     dy = grouped(dy, v.shape[1])
-    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), unbroadcast(
-        matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy), v.shape
-    )
+    dv = unbroadcast(matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy), v.shape)
+    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), dv
 
 
 weigh = Op(weigh_forward, weigh_backward)

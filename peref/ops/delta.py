@@ -85,12 +85,9 @@ def products_forward(q, k, own, halvings, matmul):
     [B,H,M,1], elsewhere 0: q and k [B,H,M,K] -> [B,H,M,M].
     """
     M, width = q.shape[2], 1 << len(halvings)
-    found = filled_up(own, width)[..., None]  # [B,H,width,1,1]
+    q, k, found = filled_up(q, width), filled_up(k, width), filled_up(own, width)[..., None]
     for into, out in halvings:
-        later, earlier = (
-            block_pairs(filled_up(q, width), into.shape[3])[1],
-            block_pairs(filled_up(k, width), into.shape[3])[0],
-        )
+        later, earlier = block_pairs(q, into.shape[3])[1], block_pairs(k, into.shape[3])[0]
         found = doubled(found, matmul(later * into, transposed(earlier * out)))
     return found[:, :, 0, :M, :M]
 
@@ -103,11 +100,8 @@ def products_backward(dp, q, k, g, halvings, matmul):
     dq, dk, dg = (namespace(q).zeros_like(x) for x in (q, k, filled_up(g, width)))
     for into, out in reversed(halvings):
         size = into.shape[3]
-        corner, later, earlier = (
-            found[..., size:, :size],
-            block_pairs(q, size)[1] * into,
-            block_pairs(k, size)[0] * out,
-        )
+        later, earlier = block_pairs(q, size)[1] * into, block_pairs(k, size)[0] * out
+        corner = found[..., size:, :size]
         dlater, dearlier = matmul(corner, earlier), matmul(transposed(corner), later)
         block_pairs(dq, size)[1][:] += dlater * into
         block_pairs(dk, size)[0][:] += dearlier * out

@@ -51,10 +51,8 @@ def ntk_base(name, R, base, factor):
     Misuse, for encoding `name`, where R is 2. Peng et al. 2023, arXiv:2309.00071, section 3.1.
     """
     if R == 2:
-        raise Misuse(
-            f"{name}: the rotary width is {R}; expected at least 4, the first pair is not rescaled and a "
-            "last one is needed"
-        )
+        why = "the first pair is not rescaled and a last one is needed"
+        raise Misuse(f"{name}: the rotary width is {R}; expected at least 4, {why}")
     return base * factor ** (R / (R - 2))
 
 

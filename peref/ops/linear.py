@@ -60,16 +60,13 @@ def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
     xp = namespace(low)
     M, size = low.shape[-1], 1
     whole = 1 << (M - 1).bit_length()
-    for axis in (-1, -2):
-        low = xp.concatenate(
-            [low, xp.zeros_like(low.swapaxes(axis, -1)[..., : whole - M]).swapaxes(axis, -1)], axis
-        )
+    filled = xp.zeros((*low.shape[:-2], whole, whole), low.dtype)
+    filled[..., :M, :M] = low
     found = xp.ones((*low.shape[:-2], whole, 1, 1), low.dtype)
     while size < whole:
         a, c = found[..., 0::2, :, :], found[..., 1::2, :, :]
-        corner = stacked(
-            [low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3
-        )
+        below = [filled[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)]
+        corner = stacked(below, -3)
         found = doubled(found, -matmul(matmul(c, corner), a))
         size *= 2
     return found[..., 0, :M, :M]
@@ -87,6 +84,5 @@ def low_rank(be: Any, p: Any, name: str, x: Any, between: Any = None) -> Any:
     [...,rank] -> [...,N].
     """
     down = be.linear(x, p[f"{name}.down.weight"], None)
-    return be.linear(
-        down if between is None else between(down), p[f"{name}.up.weight"], p.get(f"{name}.bias")
-    )
+    down = down if between is None else between(down)
+    return be.linear(down, p[f"{name}.up.weight"], p.get(f"{name}.bias"))

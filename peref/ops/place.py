@@ -37,26 +37,19 @@ def positions_of(given: Any, B: int | None, T: int, axes: int | None = 1, named:
     apart = B is not None and several.ndim == 3 and several.shape[1:] in ((1, T), (B, T))
     if i.dtype.kind in "iuf":
         if i.shape == (B, T) and B == axes != 1:
-            raise Misuse(
-                f"positions are {list(i.shape)}, of {B} sequences or of {B} axes; give [1, {B}, {T}] or "
-                f"[{B}, 1, {T}]"
-            )
+            what = f"positions are {list(i.shape)}, of {B} sequences or of {B} axes"
+            raise Misuse(f"{what}; give [1, {B}, {T}] or [{B}, 1, {T}]")
         if i.shape in ((T,), (B, T)):
             return i
         if apart and i.ndim == 3 and len(i) == 1:
             return np.broadcast_to(i[0], (rows, T))
         if apart and len(several) > 1 and axes in (None, len(several)):
             return np.broadcast_to(several, (len(several), rows, T))
-    wanted = [
-        f"[{T}]",
-        *([] if B is None else [f"[{B}, {T}]"]),
-        *([] if B is None or axes == 1 else [f"[{axes or 'A'}, {B}, {T}]"]),
-    ]
+    wanted = f"[{T}]" if B is None else f"[{T}] or [{B}, {T}]"
+    wanted += "" if B is None or axes == 1 else f" or [{axes or 'A'}, {B}, {T}]"
     more = f"; {named} cannot tell {len(several)} axes apart" if named and apart else ""
-    raise Misuse(
-        f"positions are {i.dtype}{list(i.shape)}; expected numbers {' or '.join(wanted)}, one for each "
-        f"token{more}"
-    )
+    what = f"positions are {i.dtype}{list(i.shape)}; expected numbers {wanted}"
+    raise Misuse(f"{what}, one for each token{more}")
 
 
 def given_place(
@@ -142,10 +135,8 @@ class At:
         if self.window is not None and self.window < 1:
             raise Misuse(f"window is {self.window}; expected at least 1 (a token sees itself)")
         if self.i.shape[:-1] != self.j.shape[:-1] or self.T > self.S:
-            raise Misuse(
-                f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit; "
-                "queries are the last keys"
-            )
+            what = f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit"
+            raise Misuse(f"{what}; queries are the last keys")
         if self.i.ndim not in (1, 2, 3):
             raise Misuse(
                 f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]"

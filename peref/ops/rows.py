@@ -18,9 +18,8 @@ def sums(index, x, rows):
     found = xp.empty((*x.shape[:-1], rows), xp.float64)
     for first in range(0, rows, many):
         row = xp.arange(first, min(first + many, rows))[:, None]
-        found[..., first : first + many] = xp.where(index[..., None, :] == row, x[..., None, :], 0).sum(
-            -1, dtype=xp.float64
-        )
+        mine = xp.where(index[..., None, :] == row, x[..., None, :], 0)
+        found[..., first : first + many] = mine.sum(-1, dtype=xp.float64)
     return found
 
 

@@ -13,14 +13,6 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def taps_of(xp, runs, B, T, K):
-    """[B,K-1+T]: the run of every column, of runs [B,T] or None; the K-1 columns of the state handed in
-    belong to run 0.
-    """
-    before = xp.zeros((B, K - 1), int)
-    return xp.concatenate([before, xp.zeros((B, T), int) if runs is None else runs], 1)
-
-
 def short_conv_forward(x, w, state, runs):
     """y_t = sum over m of w[:, K-1-m] x_(t-m), for each channel by itself, [B,T,C], and the last K-1 inputs,
     [B,K-1,C], for the next call: x [B,T,C], w [C,K], state [B,K-1,C] or None, runs [B,T] or None.
@@ -28,8 +20,9 @@ def short_conv_forward(x, w, state, runs):
     xp = namespace(x)
     (B, T, C), K = x.shape, w.shape[1]
     past = xp.zeros((B, K - 1, C), x.dtype) if state is None else state
-    line, run = xp.concatenate([past, x], 1), taps_of(xp, runs, B, T, K)
-    now = run[:, K - 1 :]
+    now = xp.zeros((B, T), int) if runs is None else runs
+    run = xp.concatenate([xp.zeros((B, K - 1), int), now], 1)  # columns of the state handed in are of run 0
+    line = xp.concatenate([past, x], 1)
     shares = [((run[:, k : k + T] == now) & (now >= 0))[..., None] for k in range(K)]
     y = xp.zeros_like(x)
     for k, share in enumerate(shares):

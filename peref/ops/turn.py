@@ -16,11 +16,9 @@ LAYOUTS = ("half", "interleaved")
 
 def split_pairs(x, half, layout):
     """x [...,D] -> the two channels of each of `half` pairs, [...,half] each, views."""
-    return (
-        (x[..., :half], x[..., half : 2 * half])
-        if layout == "half"
-        else (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2])
-    )
+    if layout == "half":
+        return x[..., :half], x[..., half : 2 * half]
+    return x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
 
 
 def join_pairs(a, b, rest, layout):

@@ -66,7 +66,7 @@ def options_of(name: str, given: Any) -> dict[str, Any]:
 
 def seeing(layer: Layer) -> dict[str, int | None]:
     """What decides which keys a query sees."""
-    return dict(zip(("window", "chunk", "global_tokens"), layer.sees, strict=True))
+    return {name: getattr(layer, name) for name in ("window", "chunk", "global_tokens")}
 
 
 def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
