@@ -20,11 +20,12 @@ from check import same
 
 from peref import huggingface
 from peref.cli import run as run_cli
+from peref.cli.meant import words_of
 from peref.cli.signals import Signals
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
-from peref.huggingface import cycle, frequencies, read, unscaled, words
+from peref.huggingface import all_layers, frequencies, read, unscaled
 from peref.huggingface.rotation import period
 from peref.settings import choose
 
@@ -212,7 +213,7 @@ def test_the_line_that_is_printed_means_the_same(name):
     scale; no note is of a key nobody knows.
     """
     for r in found(name).rotations:
-        line = words(r)
+        line = words_of(r.cfg)
         assert line[0] == "--pe"
         width = int(line[line.index("--head-width") + 1])
         given = [line[k + 1] for k, word in enumerate(line) if word == "--set"]
@@ -353,13 +354,13 @@ def test_gemma_4():
     )
     same(frequencies(full.cfg, 9)[0], np.where(np.arange(256) < 64, ladder(1e6, 512), 0), 1e-14)
     same(frequencies(slides.cfg, 9)[0], ladder(1e4, 256), 1e-14)
-    assert cycle(found("gemma-4-e2b")) == []  # heads of two widths are no one model here
+    assert all_layers(found("gemma-4-e2b")) is None  # heads of two widths are no one model here
 
 
 def test_gemma_3():
     """rope_local_base_freq for five of six layers, without the scaling; all layers as one cycle."""
-    whole = found("gemma-3-12b")
-    full, slides = whole.rotations
+    saw = found("gemma-3-12b")
+    full, slides = saw.rotations
     assert (full.name, full.which, slides.name, slides.options) == (
         "pi",
         (5, 11, 17, 23, 29, 35, 41, 47),
@@ -367,7 +368,7 @@ def test_gemma_3():
         {"base": 1e4},
     )
     same(ratios(full), np.full(128, 1 / 8), 1e-15)
-    line = cycle(whole)
+    line = words_of(all_layers(saw))
     cfg = Config(
         **{
             "L": 7,
@@ -569,9 +570,8 @@ def test_layers_without_positions(given, still):
     assert whole.still == still
     (r,) = whole.rotations
     assert r.which == (tuple(n for n in range(8) if n not in still) if still else ())
-    assert cycle(whole)[:2] == (
-        {2: ["--pe", "rope,rope,rope,none"], 4: ["--pe", "rope,none"]}[len(still)] if still else []
-    )
+    cfg = all_layers(whole)
+    assert (cfg.named if cfg else None) == {0: None, 2: "rope,rope,rope,none", 4: "rope,none"}[len(still)]
 
 
 # ---------------------------------------------------------------- the same said otherwise

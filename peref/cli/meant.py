@@ -16,7 +16,6 @@ from peref.encodings import get, options
 from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
-from peref.huggingface.rotation import layers_for
 from peref.lab.effects import Subject
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE
@@ -57,7 +56,7 @@ def words_of(cfg: Config | Pair) -> list[str]:
         line += ["--set", f"rotary_dim={cfg.R}", "--set", f"layout={cfg.layout}"]
     line += [] if cfg.G is None else ["--head-width", str(cfg.D)]
     line += [] if cfg.window is None else ["--window", str(cfg.window)]
-    line += layers_for(len(cfg.pe))
+    line += ["--layers", str(len(cfg.pe))] if len(cfg.pe) > Config.layers else []
     fields = {name: getattr(cfg, name) for name in ("norm", "activation", "biases", "qk_norm", "eps", "tied")}
     fields = {name: x for name, x in fields.items() if x != getattr(Config, name)}
     fields |= ({} if cfg.qkv_bias in (cfg.biases, None) else {"qkv_bias": cfg.qkv_bias}) | cfg.unusual
@@ -86,17 +85,17 @@ def settings_said(cfg: Config, of: str = "") -> Iterator[str]:
 
 def described(path: str, found: Found, cfg: Config | Pair | None, missing: str) -> dict[str, Any]:
     """All of it as data."""
-    whole = huggingface.cycle(found) if cfg is None else words_of(cfg)
+    of_all = huggingface.all_layers(found) if cfg is None else cfg
     return {
         "path": path,
         "model_type": found.model_type,
         "max_position_embeddings": found.longest,
         "layers": found.layers,
         "without_positions": list(found.still),
-        "train": text.command("train", *whole) if whole else None,
+        "train": text.command("train", *words_of(of_all)) if of_all else None,
         "sizes": " ".join(size_words(cfg)) if cfg else None,
         "left_out": left_out(cfg, missing),
-        "rotations": [rotation_data(r, alone=not whole) for r in found.rotations],
+        "rotations": [rotation_data(r, alone=not of_all) for r in found.rotations],
     }
 
 
@@ -119,7 +118,7 @@ def rotation_data(r: Rotation, alone: bool) -> dict[str, Any]:
         "encoding": r.name,
         "formula": encoding.formula,
         "options": dict(r.options),
-        "train": text.command("train", *huggingface.words(r)) if alone else None,
+        "train": text.command("train", *words_of(r.cfg)) if alone else None,
         "head_width": r.cfg.D,
         "rotary_dim": r.cfg.R,
         "layout": r.cfg.layout,

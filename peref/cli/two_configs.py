@@ -109,12 +109,8 @@ def layer_facts(cfg: Config) -> list[dict[str, Any]]:
 
 def rotation_facts(found: Found) -> list[dict[str, Any]]:
     """The encodings alone, as far as the rotations say."""
-    layers: list[dict[str, Any]] = [{"encoding": "none"} for _ in range(found.layers or 1)]
-    for r in found.rotations:
-        every = r.which or (range(len(layers)) if len(found.rotations) == 1 else ())
-        for n in set(every) - set(found.still):
-            layers[n] = encoding_facts(r.cfg, 0)
-    return layers
+    each = found.by_layer(found.layers or 1)
+    return [{"encoding": "none"} if r is None else encoding_facts(r.cfg, 0) for r in each]
 
 
 def unlike(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:

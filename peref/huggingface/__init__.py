@@ -31,10 +31,10 @@ from peref.huggingface import facts
 from peref.huggingface.facts import BASES, LENGTH, SAVED
 from peref.huggingface.keys import Keys, Note, load_json
 from peref.huggingface.layer import Layer
-from peref.huggingface.rotation import Found, Rotation, cycle, frequencies, unscaled, words
+from peref.huggingface.rotation import Found, Rotation, all_layers, frequencies, unscaled
 from peref.huggingface.scalings import READERS
 
-__all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load_json", "read", "unscaled", "words"]
+__all__ = ["Found", "Note", "Rotation", "all_layers", "frequencies", "load_json", "read", "unscaled"]
 MOST, WIDEST = 100_000, 65_536  # layers, and channels of a head: more is a mistake
 
 Layers = tuple[int, ...]

@@ -1,7 +1,7 @@
 """What was found in a config.json, and the numbers of it, which the encodings compute."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,12 @@ class Found:
     rotations: tuple[Rotation, ...]
     still: tuple[int, ...] = ()  # layers without positions, from 0
 
+    def by_layer(self, layers: int) -> list[Rotation | None]:
+        """The rotation of each of so many layers; None where it has none, or where the file does not say."""
+        one = self.rotations[0] if len(self.rotations) == 1 and not self.rotations[0].which else None
+        own = {n: r for r in self.rotations for n in r.which} | dict.fromkeys(self.still)
+        return [own.get(n, one) for n in range(layers)]
+
 
 def frequencies(cfg: Config, n: int) -> tuple[Any, float]:
     """Radians per token of every pair, [R/2], and what q and k are each multiplied with, in a text of n
@@ -55,27 +61,6 @@ def unscaled(cfg: Config) -> Any:
     )[0]
 
 
-def setting(options: Mapping[str, Any], index: str = "") -> list[str]:
-    """Words after --set of the options of one encoding."""
-    shown = lambda value: ",".join(map(repr, value)) if isinstance(value, tuple) else str(value)
-    return [word for key, value in options.items() for word in ("--set", f"{index}{key}={shown(value)}")]
-
-
-def widths(cfg: Config) -> list[str]:
-    """What of a head is the same for all layers."""
-    return [*setting({"rotary_dim": cfg.R, "layout": cfg.layout}), "--head-width", str(cfg.D)]
-
-
-def layers_for(cycle: int) -> list[str]:
-    """Words of `train` for a cycle that is longer than its model."""
-    return ["--layers", str(cycle)] if cycle > Config.layers else []
-
-
-def words(r: Rotation) -> list[str]:
-    """The arguments of `train` that mean this rotation."""
-    return ["--pe", r.name, *setting(r.options), *widths(r.cfg)]
-
-
 def period(order: Sequence[Any]) -> int:
     """The smallest p with order[n] == order[n % p] for all n, in two comparisons an element: the rest of the
     longest beginning that is also an end (Knuth, Morris, Pratt 1977).
@@ -89,20 +74,17 @@ def period(order: Sequence[Any]) -> int:
     return len(order) - longest[-1]
 
 
-def cycle(found: Found) -> list[str]:
-    """The same for all layers at once, as the shortest cycle of encodings; empty where one line says it,
-    or where heads differ.
+def all_layers(found: Found) -> Config | None:
+    """All layers at once, as the shortest cycle of encodings; None where one rotation says it, or where heads
+    differ.
     """
-    kinds: dict[int, Rotation | None] = dict.fromkeys(found.still) | {
-        n: r for r in found.rotations for n in r.which
-    }
-    n = found.layers or 0
-    heads = {tuple(widths(r.cfg)) for r in found.rotations}
-    order = [kinds[layer] for layer in range(n) if layer in kinds]
-    if not order or len(order) < n or len(heads) > 1 or all(r is order[0] for r in order):
-        return []
+    order, known = (
+        found.by_layer(found.layers or 0),
+        {*found.still, *(n for r in found.rotations for n in r.which)},
+    )
+    heads = {(r.cfg.R, r.cfg.D, r.cfg.layout) for r in found.rotations}
+    if known < set(range(len(order))) or len(heads) > 1 or all(r is order[0] for r in order):
+        return None
     once = order[: period([id(r) for r in order])]
-    line = ["--pe", ",".join("none" if r is None else r.name for r in once)]
-    for index, r in enumerate(once):
-        line += [] if r is None else setting(r.options, f"{index}.")
-    return [*line, *heads.pop(), *layers_for(len(once))]
+    pe = tuple(("none", {}) if r is None else (r.name, r.options) for r in once)
+    return replace(found.rotations[0].cfg, pe=pe, layers=len(pe))

@@ -139,28 +139,23 @@ def fields_of(family: Family, given: Theirs) -> dict[str, Any]:
         order, shape = rotations_of(family, given, len(windows))
         fields |= shape
     cycle = []
-    for n, (turning, window) in enumerate(zip(order, windows, strict=True)):
-        name, options = turning or ("none", {})
-        more = picked(family.layers | (family.turning if turning else family.still), given)
-        own = {
-            setting: x
-            for setting, x in (more | ({} if alike else {"window": window})).items()
-            if x is not None
-        }
+    for n, ((name, options), window) in enumerate(zip(order, windows, strict=True)):
+        more = picked(family.layers | (family.still if name == "none" else family.turning), given)
+        more |= {} if alike else {"window": window}
+        own = {setting: x for setting, x in more.items() if x is not None}
         cycle.append((name, options | own | ({} if family.sparse(given, n) else picked(family.dense, given))))
     return fields | {"pe": tuple(cycle[: period(cycle)]), "window": windows[0] if alike else None}
 
 
 def rotations_of(family: Family, given: Theirs, layers: int) -> tuple[list[Any], dict[str, Any]]:
-    """How q and k of each layer turn, as huggingface reads it, None where they do not, and the head width,
-    rotary width and layout. Raises Misuse where two keys disagree, or one is not understood.
+    """How q and k of each layer turn, as huggingface reads it, and the head width, rotary width and layout.
+    Raises Misuse where two keys disagree, or one is not understood.
     """
     found = huggingface.read({key: value for key, value in given.items() if "." not in key})
     for note in (note for r in found.rotations for note in r.notes):
         if note.kind in ("contradictory", "beyond", "unknown") and note.key.rpartition(".")[2] not in READ:
             raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
-    several = len(found.rotations) > 1
-    if several and not any(r.which for r in found.rotations):
+    if len(found.rotations) > 1 and not any(r.which for r in found.rotations):
         raise Misuse(
             f"rope_parameters has {' and '.join(r.layers for r in found.rotations)}, and no layer_types say "
             "which layers those are"
@@ -172,16 +167,12 @@ def rotations_of(family: Family, given: Theirs, layers: int) -> tuple[list[Any],
     if R != D and not family.partial:
         says = f"the class of a {given['model_type']} turns all"
         raise Misuse(f"partial_rotary_factor leaves {R} of {D} channels; {says}")
-    order: list[Any] = [None] * layers
-    for r in found.rotations:
-        # their norm stands behind the rotation, which is the same unless that has a gain
-        if given.get("use_qk_norm") and any(frequencies(r.cfg, n)[1] != 1 for n in r.lengths):
+    # their norm stands behind the rotation, which is the same unless that has a gain
+    for r in found.rotations if given.get("use_qk_norm") else ():
+        if any(frequencies(r.cfg, n)[1] != 1 for n in r.lengths):
             says = "only rotations without a gain can be expressed"
             raise Misuse(f"use_qk_norm is True and rope_type {r.name!r}; {says}")
-        for n in r.which or (() if several else range(layers)):
-            order[n] = (r.name, r.options)
-    for n in found.still:
-        order[n] = None
+    order = [(r.name, r.options) if r else ("none", {}) for r in found.by_layer(layers)]
     return order, {"R": R, "D": D, "layout": layout}
 
 
