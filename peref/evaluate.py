@@ -124,9 +124,8 @@ def by_buckets(total: np.ndarray, count: np.ndarray, per_byte: float = 1.0) -> l
     rows = []
     for a, b in pairwise(edges):
         if n := int(count[a:b].sum()):
-            rows.append(
-                {"from": a, "to": b - 1, **in_units(float(total[a:b].sum() / n), per_byte), "tokens": n}
-            )
+            mean = in_units(float(total[a:b].sum() / n), per_byte)
+            rows.append({"from": a, "to": b - 1, **mean, "tokens": n})
     return rows
 
 

@@ -184,9 +184,8 @@ class Exercise:
         letters = rng.choice(LETTERS, n)
         if not self.alone:
             return letters
-        assert self.task.answer
-        answer = self.task.answer(letters)
-        return [*letters, BEGIN, *answer], [-1] * n + [*answer, END]
+        read, wanted = self.of_letters(letters)
+        return [*read, *wanted[:-1]], [-1] * n + wanted
 
     def question(self, tokens: Any, targets: Any) -> tuple[list[int], list[int]]:
         """What a decoder alone reads of a sample up to its first question, and the answer to that."""
@@ -196,17 +195,20 @@ class Exercise:
             wanted, at = [*wanted, int(targets[at])], at + 1
         return before[: at - len(wanted) + 1], wanted
 
+    def of_letters(self, letters: Any) -> tuple[list[int], list[int]]:
+        """What is read of letters before the first token of their answer, and that up to its end mark."""
+        assert self.task.answer
+        if not self.alone and len(letters) > self.longest:
+            raise Misuse(f"a source has {len(letters)} letters; expected at most {self.longest}")
+        return [*letters, BEGIN if self.alone else END], [*self.task.answer(letters), END]
+
     def batch(self, sources: Iterable[Any]) -> Batch:
         """These letters with their answers."""
-        assert self.task.answer
-        rows = list(sources)
-        if (most := max(map(len, rows))) > self.longest:
-            raise Misuse(f"a source has {most} letters; expected at most {self.longest}")
+        rows = [self.of_letters(letters) for letters in sources]
         found = Batch(*(np.full((len(rows), self.longest + 1), fill) for fill in (PADDING, 0, PADDING, -1)))
-        for letters, source, seg, tokens, targets in zip(rows, *found, strict=True):
-            n, answer = len(letters), self.task.answer(letters)
-            source[: n + 1], seg[: n + 1] = [*letters, END], 1
-            tokens[: len(answer) + 1], targets[: len(answer) + 1] = [BEGIN, *answer], [*answer, END]
+        for (read, wanted), source, seg, tokens, targets in zip(rows, *found, strict=True):
+            source[: len(read)], seg[: len(read)] = read, 1
+            tokens[: len(wanted)], targets[: len(wanted)] = [BEGIN, *wanted[:-1]], wanted
         return found
 
     def asked(self, samples: Iterable[Any]) -> tuple[Any, np.ndarray]:
@@ -222,7 +224,3 @@ class Exercise:
             for row, one in zip(into, (said, wanted), strict=True):
                 row[: len(one)] = one
         return tokens, targets
-
-    def drawn_batch(self, seed: int, number: int, size: int) -> tuple[Any, np.ndarray]:
-        """As asked, the samples of batch `number`, counted from 0."""
-        return self.asked(self.sample(seed, number * size + row) for row in range(size))

@@ -101,12 +101,9 @@ def check_trace(cfg: Config, T: int, layers: list[int], dtype: Any, gradients: b
     if gradients and (not cfg.causal or T < 2):
         what = "one token" if cfg.causal else "a model that reads both ways"
         raise Misuse(f"{what} has no next token to predict, and so no loss; leave --gradients out")
-    here, needed = memory.free(), WHILE_WRITTEN * byte_count(cfg, T, layers, dtype, gradients)
-    if here is not None and needed > here:
-        raise Misuse(
-            f"this trace of {counted(T, 'token')} needs at least {memory.gigabytes(needed)} of memory, "
-            f"{memory.gigabytes(here)} are free here; choose fewer tokens, fewer layers (--layers) or float32"
-        )
+    needed = WHILE_WRITTEN * byte_count(cfg, T, layers, dtype, gradients)
+    what = f"this trace of {counted(T, 'token')}"
+    memory.refuse(needed, "", what, "", "; choose fewer tokens, fewer layers (--layers) or float32")
 
 
 class Notes:

@@ -98,8 +98,8 @@ def lesson(
     pure function of its arguments.
     """
     if isinstance(corpus, Exercise):
-        number = (step - 1) * recipe.accumulate + part
-        asked = corpus.drawn_batch(recipe.seed, number, recipe.batch)
+        first = ((step - 1) * recipe.accumulate + part) * recipe.batch
+        asked = corpus.asked(corpus.sample(recipe.seed, first + row) for row in range(recipe.batch))
     else:
         asked = batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
         if isinstance(cfg, Config) and not cfg.causal:

@@ -43,18 +43,12 @@ class Vocabulary:
         """
         if self.of_bytes:
             return np.frombuffer(text, np.uint8)
+        what = "UTF-8" if self.tokenizer else f"numbers of tokens, 0 to {self.V - 1}: there is no {TOKENIZER}"
+        encoded = lambda said: self.tokenizer.encode(said, add_special_tokens=False).ids
         try:
             said = text.decode("utf-8")
-            found = (
-                self.tokenizer.encode(said, add_special_tokens=False).ids if self.tokenizer else said.split()
-            )
-            numbers = np.array(found, np.int64)
+            numbers = np.array(encoded(said) if self.tokenizer else said.split(), np.int64)
         except (ValueError, OverflowError) as error:
-            what = (
-                "UTF-8"
-                if self.tokenizer
-                else f"numbers of tokens, 0 to {self.V - 1}: there is no {TOKENIZER}"
-            )
             raise Misuse(f"{text[:40]!r} is not what was expected, {what}") from error
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.V:
             wrong = numbers[(numbers < 0) | (numbers >= self.V)][0]

@@ -97,7 +97,7 @@ def test_what_is_asked_of_a_decoder_alone(name, longest):
     for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
         assert answers_of(name, row) == {n: t for n, t in enumerate(wanted) if t >= 0}
     assert shown(tokens[1]) + " " + shown([t for t in targets[1] if t >= 0]) == FROZEN_ALONE[name]
-    drawn, _ = exercise.drawn_batch(3, 1, 2)
+    drawn, _ = exercise.asked(exercise.sample(3, index) for index in (2, 3))
     assert shown(drawn[1]) == FROZEN_DRAWN[name]
     same(exercise.asked([exercise.sample(3, 3)])[0][0], drawn[1], 0)
     assert exercise.task.version == 1

@@ -15,7 +15,6 @@ from peref.cli.found import TrainedOnTask, backend_of, find_task, find_trained
 from peref.evaluate import differing, under
 from peref.exact_match import answer
 from peref.generate import check_generation, generate
-from peref.pair import Pair
 from peref.parameters import check
 from peref.tasks import BEGIN, END
 
@@ -91,7 +90,7 @@ def answer_sources(found: TrainedOnTask, given: SimpleNamespace) -> None:
     be = backend_of(given, found.params["embed.weight"].dtype, note)
     prompt = None if given.prompt is None else [*os.fsencode(given.prompt)]
     with np.errstate(all="ignore"):
-        answered = (of_pair if isinstance(found.cfg, Pair) else of_decoder)(found, prompt, be)
+        answered = answers_to(found, prompt, be)
     readable = lambda row: bytes(int(x) for x in row if x not in (BEGIN, END)).decode(
         errors="backslashreplace"
     )
@@ -111,24 +110,15 @@ def answer_sources(found: TrainedOnTask, given: SimpleNamespace) -> None:
     text.emit(given.as_json, about | {"answers": said}, lines)
 
 
-def of_pair(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
-    exercise, params = found.exercise, be.place(found.params)
-    sources = [exercise.held_out(n) for n in range(SOURCES)] if prompt is None else [prompt]
-    batch, most = exercise.batch(sources), exercise.longest + 1
-    asked = [source[seg > 0].tolist() for source, seg in zip(batch.source, batch.seg, strict=True)]
-    rows = [answer(found.cfg, params, source, most, be=be) for source in asked]
-    right = [row[row >= 0].tolist() for row in batch.targets]
-    return list(zip(sources, rows, right, strict=True))
-
-
-def of_decoder(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
+def answers_to(found: TrainedOnTask, prompt: list[int] | None, be: Backend) -> list[Answer]:
     """Of a sample with several questions the first. A prompt of letters is theirs, else all that is read."""
     exercise = found.exercise
-    asked: list[Any] = [exercise.question(*exercise.held_out(n)) for n in range(SOURCES)]
+    first = lambda held: exercise.question(*held) if exercise.alone else exercise.of_letters(held)
+    asked: list[Any] = [first(exercise.held_out(n)) for n in range(SOURCES)]
     most = len(asked[0][1])
     if prompt is not None:
-        answer_of = exercise.task.answer
-        asked = [([*prompt, BEGIN], [*answer_of(prompt), END]) if answer_of else (prompt, None)]
-        most = max(most, len(prompt) + 1) if answer_of else most
+        letters = exercise.task.answer is not None
+        asked = [exercise.of_letters(prompt) if letters else (prompt, None)]
+        most = max(most, len(prompt) + 1) if letters else most
     params = be.place(found.params)
     return [(source, answer(found.cfg, params, source, most, be=be), right) for source, right in asked]

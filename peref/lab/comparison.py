@@ -217,7 +217,7 @@ def kept(path: Path, plan: OnText, environment: dict[str, Any]) -> dict[str, Any
     """What was measured before on this text, under an environment that has all of this; or None."""
     with contextlib.suppress(*store.UNREADABLE):  # a damaged one is measured anew; Misuse: there is none
         result = json.loads(store.read_own(path))
-        same = environment | result["environment"] == result["environment"] | environment
+        same = result["environment"] | environment == result["environment"]
         return result if same and result["corpus"] == plan.corpus.sha256 else None
     return None
 
