@@ -29,7 +29,7 @@ from peref.config import Config
 from peref.errors import Misuse, did_you_mean
 from peref.huggingface import facts
 from peref.huggingface.facts import BASES, LENGTH, SAVED
-from peref.huggingface.keys import Keys, Note, load_json
+from peref.huggingface.keys import Keys, Note, load_json, text_of
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Rotation, all_layers, frequencies, unscaled
 from peref.huggingface.scalings import READERS
@@ -44,11 +44,7 @@ def read(public: Mapping[str, Any]) -> Found:
     """What a config.json says of positions. Raises Misuse, naming key and value, for what cannot be read
     as rotations.
     """
-    top = Keys(public)
-    while "num_attention_heads" not in top.values and (
-        inner := next((k for k in facts.TEXT if isinstance(top.values.get(k), dict)), None)
-    ):
-        top = Keys(top.values[inner], top.at(inner))
+    top = text_of(public)
     top.kind = kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
     check_turns(public, top)
     longest = top.first(LENGTH, "size")[1]
@@ -155,10 +151,7 @@ def dictionaries(top: Keys, groups: dict[str, Layers]) -> list[tuple[str, Keys, 
     if local is None and top.kind in facts.UNSCALED and scaled:
         own = facts.OWN["rope_theta"][top.kind]
         local = replace(here, read=set()).number("rope_theta") or top.first(BASES)[1] or own
-        says = (
-            "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's"
-        )
-        top.notes.append(Note("differs", here.where, f"{says} class give it to every layer"))
+        top.notes.append(Note("differs", here.where, facts.DIFFERS["unscaled"]))
     if local is None:
         return [("", here, None, ())]
     slides = groups.get("sliding_attention", ())

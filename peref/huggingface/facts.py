@@ -161,7 +161,28 @@ OF_MODEL = {  # likewise of keys beside it
         "attention_multiplier": "Granite's softmax scale, which outranks that below",
     },
 }
-SCALES = (
-    "query_pre_attn_scalar",
-    "attention_multiplier",
-)  # which classes with a softmax scale of 1 leave out
+# which classes with a softmax scale of 1 leave out
+SCALES = ("query_pre_attn_scalar", "attention_multiplier")
+# what public implementations do otherwise, by what a note is about
+DIFFERS = {
+    "rope_ratio": "{times}: the base is multiplied by it in the code of ChatGLM3 and GLM-4 and in engines; "
+    "that of ChatGLM2 divides positions by it (pi with factor={times})",
+    "qk_rope_head_dim": "theirs turn the last {turning} of {whole} channels, which is one key for all "
+    "heads; here it is the first {turning}: move the columns of the weights, the numbers are the same",
+    "stretched": "{longest}; vLLM takes it for the length before scaling and serves {served} tokens, "
+    "Hugging Face has no such limit",
+    "unscaled": "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging "
+    "Face's class give it to every layer",
+    "dynamic": "dynamic: frequencies follow the text here and in Hugging Face, which keeps them in a state; "
+    "vLLM made them once for factor times max_position_embeddings, whatever the text (form=static)",
+    "outranks": "outranks mscale and mscale_all_dim in Hugging Face and vLLM; some engines multiply, or "
+    "drop it",
+    "one mscale": "{value}, so that Hugging Face's gain is {gain:.6g} as without both; DeepSeek's code, and "
+    "vLLM's class for it, have {other:.6g} (reading=deepseek)",
+    "sharpened": "the softmax scale is multiplied too, for channels that do not turn as well; engines that "
+    "leave it out agree at position 0{out}",
+    "scale stays": "it lowers the gain, but the softmax scale of a {kind} stays as it is; DeepSeek's code "
+    "multiplies it (mscale_all_dim={value} here)",
+    "long_factor": "for texts of more than {original} tokens; vLLM and llama.cpp choose one list for all, "
+    "by the longest text they will serve, Hugging Face at each call",
+}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from peref.encodings import LARGEST_OPTION, SMALLEST_OPTION
 from peref.errors import Damaged, Misuse, explained
-from peref.huggingface.facts import OWN
+from peref.huggingface.facts import DIFFERS, OWN, TEXT
 
 WORDS = {dict: "an object", list: "a list", str: "a word", bool: "true or false", int: "a number"}
 
@@ -55,6 +55,10 @@ class Keys:
 
     def note(self, kind: str, key: str, says: str) -> None:
         self.notes.append(Note(kind, self.at(key), says))
+
+    def differs(self, key: str, what: str, **said: Any) -> None:
+        """A note on what others do, in the words of DIFFERS."""
+        self.note("differs", key, DIFFERS[what].format(**said))
 
     def at(self, key: str) -> str:
         return f"{self.where}.{key}" if self.where else key
@@ -116,6 +120,16 @@ class Keys:
         return next(
             ((key, value) for key in keys if (value := getattr(self, what)(key)) is not None), ("", None)
         )
+
+
+def text_of(public: Mapping[str, Any]) -> Keys:
+    """That part of a config.json that is about text."""
+    top = Keys(public)
+    while "num_attention_heads" not in top.values and (
+        inner := next((key for key in TEXT if isinstance(top.values.get(key), dict)), None)
+    ):
+        top = Keys(top.values[inner], top.at(inner))
+    return top
 
 
 def brief(value: Any) -> str:

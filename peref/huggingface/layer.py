@@ -64,11 +64,7 @@ class Layer:
         key = facts.TIMES.get(self.kind, "")
         times = self.top.number(key) if key else None
         if times not in (None, 1):
-            says = (
-                f"{digits(times)}: the base is multiplied by it in the code of ChatGLM3 and GLM-4 and in "
-                f"engines; that of ChatGLM2 divides positions by it (pi with factor={digits(times)})"
-            )
-            self.top.note("differs", key, says)
+            self.top.differs(key, key, times=digits(times))
         return found * (1 if times is None else times)
 
     @cached_property
@@ -80,11 +76,7 @@ class Layer:
         """The width of a head."""
         if (turning := self.latent) is not None:
             whole = (self.top.own("qk_nope_head_dim", "size") or 0) + turning
-            says = (
-                f"theirs turn the last {turning} of {whole} channels, which is one key for all heads; here "
-                f"it is the first {turning}: move the columns of the weights, the numbers are the same"
-            )
-            self.top.note("differs", "qk_rope_head_dim", says)
+            self.top.differs("qk_rope_head_dim", "qk_rope_head_dim", turning=turning, whole=whole)
             return whole
         for key in ("global_head_dim",) * (self.label == "full_attention") + ("head_dim",):
             if (given := self.top.own(key, "size")) is not None:
@@ -161,11 +153,9 @@ class Layer:
     def stretched(self, factor: float) -> None:
         """vLLM's longest text where it is another than theirs."""
         if factor != 1 and self.longest is not None:
-            says = (
-                f"{self.longest}; vLLM takes it for the length before scaling and serves "
-                f"{digits(self.longest * factor)} tokens, Hugging Face has no such limit"
+            self.top.differs(
+                LENGTH[0], "stretched", longest=self.longest, served=digits(self.longest * factor)
             )
-            self.top.note("differs", LENGTH[0], says)
 
     def notice(self) -> None:
         """Keys that nobody asked for, and what else decides the logits."""

@@ -67,11 +67,7 @@ def dynamic(layer: Layer, R: int) -> Meaning:
     if original is not None:
         says = f"{original}; Hugging Face takes {LENGTH[0]}, {longest}, from which on frequencies change"
         layer.top.note("ignored" if original == longest else "differs", ORIGINAL, says)
-    says = (
-        "dynamic: frequencies follow the text here and in Hugging Face, which keeps them in a state; vLLM "
-        f"made them once for factor times {LENGTH[0]}, whatever the text (form=static)"
-    )
-    layer.keys.note("differs", "rope_type", says)
+    layer.keys.differs("rope_type", "dynamic")
     layer.stretched(factor)
     layer.lengths = (longest, int(longest * max(factor, 2)))
     return "dynamic_ntk", {"factor": factor, "original": longest}
@@ -97,32 +93,17 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
     a, m, M = (layer.keys.number(key) for key in ("attention_factor", "mscale", "mscale_all_dim"))
     given = {"attention_factor": a, "mscale": m, "mscale_all_dim": M}
     if a is not None and (m or M):
-        says = (
-            "outranks mscale and mscale_all_dim in Hugging Face and vLLM; some engines multiply, or drop it"
-        )
-        layer.keys.note("differs", "attention_factor", says)
+        layer.keys.differs("attention_factor", "outranks")
     if a is None and bool(m) != bool(M):
         other = gain(factor, given | {"reading": "deepseek"})
         key, value = ("mscale_all_dim", M) if m else ("mscale", m)
-        says = (
-            f"{'absent' if value is None else digits(value)}, so that Hugging Face's gain is "
-            f"{gain(factor, given):.6g} as without both; DeepSeek's code, and vLLM's class for it, have "
-            f"{other:.6g} (reading=deepseek)"
-        )
-        layer.keys.note("differs", key, says)
+        said = "absent" if value is None else digits(value)
+        layer.keys.differs(key, "one mscale", value=said, gain=gain(factor, given), other=other)
     if M and layer.kind in facts.SHARPENED:
         out = f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in facts.PLAIN else ""
-        says = (
-            "the softmax scale is multiplied too, for channels that do not turn as well; engines that leave "
-            f"it out agree at position 0{out}"
-        )
-        layer.keys.note("differs", "mscale_all_dim", says)
+        layer.keys.differs("mscale_all_dim", "sharpened", out=out)
     elif M:
-        says = (
-            f"it lowers the gain, but the softmax scale of a {layer.kind} stays as it is; DeepSeek's code "
-            f"multiplies it (mscale_all_dim={digits(M)} here)"
-        )
-        layer.keys.note("differs", "mscale_all_dim", says)
+        layer.keys.differs("mscale_all_dim", "scale stays", kind=layer.kind, value=digits(M))
         return {"attention_factor": gain(factor, given)}
     return given
 
@@ -150,11 +131,7 @@ def longrope(layer: Layer, R: int) -> Meaning:
         elif value is not None:
             says = f"{digits(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}"
             layer.keys.note("differs", key, f"{says}: not taken here")
-    says = (
-        f"for texts of more than {original} tokens; vLLM and llama.cpp choose one list for all, by the "
-        "longest text they will serve, Hugging Face at each call"
-    )
-    layer.keys.note("differs", "long_factor", says)
+    layer.keys.differs("long_factor", "long_factor", original=original)
     layer.lengths = (original, max(layer.longest or 0, original + 1))
     return "longrope", given
 

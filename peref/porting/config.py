@@ -9,8 +9,8 @@ from typing import Any
 from peref import huggingface
 from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
-from peref.huggingface.facts import OWN, TEXT
-from peref.huggingface.keys import Keys
+from peref.huggingface.facts import OWN
+from peref.huggingface.keys import Keys, text_of
 from peref.huggingface.rotation import frequencies, period
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
@@ -42,7 +42,7 @@ def config_of(public: Mapping[str, Any]) -> Config:
     naming key and value, for what cannot be expressed and for a key that is on and unknown: nothing that may
     matter is passed over; and for an encoder and a decoder, which pair_of reads.
     """
-    family, given = understood(text_of(public))
+    family, given = understood(text_of(public).values)
     if family.names in PAIRS:
         raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
     return Config(**fields_of(family, given))
@@ -62,13 +62,7 @@ def pair_of(public: Mapping[str, Any]) -> Pair:
 
 def names_of(public: Mapping[str, Any]) -> str:
     """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
-    return family_of(text_of(public)).names
-
-
-def text_of(public: Mapping[str, Any]) -> Mapping[str, Any]:
-    """That part of a config.json that is about text."""
-    inner = next((public[key] for key in TEXT if isinstance(public.get(key), Mapping)), None)
-    return public if inner is None or public.get("model_type") in FAMILIES else inner
+    return family_of(text_of(public).values).names
 
 
 def family_of(public: Mapping[str, Any]) -> Family:
