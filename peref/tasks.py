@@ -220,7 +220,6 @@ class Exercise:
             return tuple(inputs), targets
         rows = list(samples)
         tokens, targets = (np.full((len(rows), self.tokens), fill) for fill in (PADDING, -1))
-        for (said, wanted), *into in zip(rows, tokens, targets, strict=True):
-            for row, one in zip(into, (said, wanted), strict=True):
-                row[: len(one)] = one
+        for (said, wanted), row, asked in zip(rows, tokens, targets, strict=True):
+            row[: len(said)], asked[: len(wanted)] = said, wanted
         return tokens, targets

@@ -89,10 +89,6 @@ class Plan(OnText):
         """What a model reads at length n."""
         return replace(self.task, longest=n).tokens if self.task else n
 
-    def model(self, name: str) -> Config:
-        """That of an encoding."""
-        return shaped(next(iter(SHAPES)), **self.fields, **choose(name))
-
     def refuse(self) -> None:
         """Raises Misuse for what cannot be compared."""
         if self.longest < self.L:
@@ -143,12 +139,13 @@ class Contender:
 
 def entries(plan: Plan) -> Iterator[Contender]:
     """Every row of the table, seed by seed, a parent before what is trained on from it."""
+    model = lambda name: shaped(next(iter(SHAPES)), **plan.fields, **choose(name))
     for seed in range(plan.recipe.seed, plan.recipe.seed + plan.seeds):
         recipe = replace(plan.recipe, seed=seed)
         for name in plan.names:
-            yield Contender(name, plan.model(name), recipe)
+            yield Contender(name, model(name), recipe)
         for name in plan.scalings:
-            parent = Contender(TRAINED_WITH, plan.model(TRAINED_WITH), recipe)
+            parent = Contender(TRAINED_WITH, model(TRAINED_WITH), recipe)
             yield replace(parent, label=f"{name}, as it is", scaling=name)
             if plan.tuned:
                 longest = plan.tokens(plan.longest)
