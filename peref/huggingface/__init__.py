@@ -98,17 +98,15 @@ def layer_types(top: Keys, layers: int | None) -> dict[str, Layers]:
     or as the class has it.
     """
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
-    every = None
-    if pattern is None and types is None and layers is not None and not windowless(top):
-        every = top.own("sliding_window_pattern", "size")
-    elif isinstance(pattern, int):
-        every = top.size("sliding_window_pattern")
-    wide = every and every - 1  # the first layer of each pattern that has no window
-    if types is None and every is None and layers is not None:
-        every, wide = top.own("global_attn_every_n_layers", "size"), 0
-    if types is None and every and layers is not None:
-        types = ["full_attention" if n % every == wide else "sliding_attention" for n in range(layers)]
-        types[-1:] = ["full_attention"] if top.kind in facts.LAST else types[-1:]
+    if types is None and layers is not None:
+        asked = isinstance(pattern, int) or (pattern is None and not windowless(top))
+        every = top.own("sliding_window_pattern", "size") if asked else None
+        wide = every and every - 1  # the first layer of each pattern that has no window
+        if every is None:
+            every, wide = top.own("global_attn_every_n_layers", "size"), 0
+        if every:
+            types = ["full_attention" if n % every == wide else "sliding_attention" for n in range(layers)]
+            types[-1:] = ["full_attention"] if top.kind in facts.LAST else types[-1:]
     groups: dict[str, list[int]] = {}
     for n, kind in enumerate(types or []):
         groups.setdefault(str(kind), []).append(n)

@@ -62,8 +62,8 @@ def facts(cfg: Config) -> set[str]:
 
 class Row(NamedTuple):
     """One tensor of theirs: its name, those of ours that it holds with their shapes, whether it is turned,
-    for how many groups of rows they stand one behind the other, how many axes the experts have in it, whether
-    it is of one of them alone, and which axes of it have one number.
+    for how many groups of rows they stand one behind the other, how many axes the experts have in it, and
+    which axes of it have one number.
     """
 
     theirs: str
@@ -71,7 +71,6 @@ class Row(NamedTuple):
     turned: bool
     groups: int
     first: int
-    apart: bool
     ones: list[int]
 
     def straight(self) -> tuple[int, ...]:
@@ -153,7 +152,7 @@ def rows(whole: Config | Pair, kind: str, apart: bool = False) -> Iterator[Row]:
                 groups = cfg.G if "grouped" in words else have[own[0]][1] if "alternate" in words else 1
                 for e in range(E if alone else 1):
                     at = name.replace(".X.", f".{e}.")
-                    yield Row(at, shapes, over, groups or 1, several and not alone, alone, ones)
+                    yield Row(at, shapes, over, groups or 1, several and not alone, ones)
 
 
 def kind_of(cfg: Config | Pair, kind: str | None) -> str:
