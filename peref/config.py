@@ -11,7 +11,7 @@ from typing import Any, Literal, get_type_hints
 
 from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
-from peref.hooks import check_options, check_place, longest
+from peref.hooks import check_place, longest
 from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled, turning
 from peref.ops.place import At, given_place
 
@@ -163,13 +163,11 @@ class Config:
             if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
                 raise Misuse(f"{CALLED.get(name, f'{name} is')} {given}; expected a number above 0")
         self._fill_block()
-        for name in dict.fromkeys(name for name, _ in self.pe[1:]):
-            if fills(name, "embed"):
+        later = {name for name, _ in self.pe[1:]}
+        for name, layer in self._members:
+            if layer.pe.embed and name in later:
                 what = f"{name} is added once, before the first layer"
                 raise Misuse(f"{what}; it can stand in the first member of a cycle, and in no other")
-        for name, layer in self._members:
-            check_claims(name, layer.pe, self.causal, layer.window or layer.chunk)
-            check_options(layer.pe)
 
     def _fill(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -355,14 +353,6 @@ def check_rotary_width(R: int, D: int) -> None:
     if R % 2 or not 0 < R <= D:
         wanted = f"an even number from 2 to the head width {D}, channels turn in pairs"
         raise Misuse(f"rotary width is {R}; expected {wanted}")
-
-
-def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None) -> None:
-    """Raises Misuse unless the bound `encoding` claims to work in a model that is so."""
-    if not causal and "two_sided" not in encoding.claims:
-        raise Misuse(f"{name} reads only the past; causal=False is not for it")
-    if window is not None and "window" not in encoding.claims:
-        raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
 
 
 def cycle_pairs(pe: Any) -> Cycle:

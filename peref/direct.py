@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
-from peref.config import check_claims, check_rotary_width
+from peref.config import check_rotary_width
 from peref.encodings import Encoding, get, names, resolve
 from peref.errors import Misuse
 from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, settled, turning
@@ -144,8 +144,6 @@ def prepared(
     given = (settled if wanted == SOFTMAX else resolve)(name, options)
     model = {"layout": facts["pairs"], "window": facts["window"]}
     layer = bound(name, given, facts, {}, model)
-    check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
-    hooks.check_options(layer.pe)
     if layer.pe.features and facts.get("x") is None:
         raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
     more = learned_settings(layer, facts["H"], facts["L"])

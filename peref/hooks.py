@@ -7,7 +7,7 @@
 
 and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms,
 attend_instead. The other functions of an encoding are asked here too: softmax_scale, query_size,
-rate_factors, check_options, check_place, longest.
+rate_factors, check_place, longest.
 
 pe is a bound encoding (Config.encoding), p its parameters under their bare names, at the place where the
 backend has it: be.place(at).
@@ -32,7 +32,6 @@ from peref.ops.norm import unit
 from peref.ops.place import LARGEST_POSITION, At
 from peref.ops.shape import add_position, join
 from peref.ops.temperature import tempered
-from peref.rng import Blank
 from peref.tape import Var, value
 from peref.xp import Arrays
 
@@ -54,11 +53,6 @@ def query_size(pe: Encoding, D: int) -> float:
 def rate_factors(pe: Encoding, D: int) -> dict[str, float]:
     """What the learning rate of a parameter is multiplied with, where that is not 1."""
     return pe.steps(D)
-
-
-def check_options(pe: Encoding) -> None:
-    """Raises Misuse for facts and options that pe can have no parameters for."""
-    pe.init(Blank())
 
 
 def check_place(pe: Encoding, at: At, dtype: Any) -> None:

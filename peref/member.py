@@ -175,7 +175,8 @@ def nobody_has(option: str, members: list[str]) -> str:
 
 def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, int], model: Dict) -> Layer:
     """The layer of a member with these facts; `model` has the settings that are the model's where none is
-    given; `earlier` counts the layers of each encoding before this one.
+    given; `earlier` counts the layers of each encoding before this one. Raises Misuse for what it does not
+    claim, and for facts and options that do not fit.
     """
     names, parts = encodings_of(name), {}
     facts |= {"R": given.get("rotary_dim", facts["R"]), "biased": len(names) > 1 and fills(name, "bias")}
@@ -202,6 +203,11 @@ def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, i
     if mine.get("global_tokens") and mine["window"] is None is mine.get("chunk"):
         what = f"{name}: global_tokens is {mine['global_tokens']}, but plays no part"
         raise Misuse(f"{what} where there is neither a window nor a chunk")
+    if not facts["causal"] and "two_sided" not in pe.claims:
+        raise Misuse(f"{name} reads only the past; causal=False is not for it")
+    if (mine["window"] or mine.get("chunk")) is not None and "window" not in pe.claims:
+        raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
+    pe.init(Blank())  # raises for facts and options that it can have no parameters for
     return Layer(pe, **mine)
 
 
