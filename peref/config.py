@@ -11,7 +11,7 @@ from typing import Any, Literal, get_type_hints
 
 from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
-from peref.hooks import check_place, longest
+from peref.hooks import longest
 from peref.member import FEEDING, Layer, Layout, bound, by_hooks, encodings_of, fills, settled, turning
 from peref.ops.place import At, given_place
 
@@ -308,9 +308,7 @@ class Config:
         for.
         """
         for _, layer in self._members:
-            check_place(layer.pe, layer.place(at), dtype)
-            if layer.temperature != "none" and at.i.size and at.i.min() < 0:
-                raise Misuse(f"positions begin at {at.i.min()}; a temperature wants them to be at least 0")
+            layer.check_place(at, dtype)
 
     def ends(self, dtype: Any) -> tuple[float, str]:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the

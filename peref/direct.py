@@ -151,14 +151,14 @@ def prepared(
 
 
 def place(
-    name: str, pe: Encoding, dtype: Any, T: int, positions: Any, B: Any = None, seg: Any = None, **rest: Any
+    name: str, layer: Layer, dtype: Any, T: int, positions: Any, B: Any = None, seg: Any = None, **rest: Any
 ) -> At:
     """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart.
     Raises Misuse unless it can be there.
     """
-    positions, seg = given_place(B, T, positions, seg, pe.axes, name)
+    positions, seg = given_place(B, T, positions, seg, layer.pe.axes, name)
     at = At.of(T, positions=positions, seg=seg, **rest)
-    hooks.check_place(pe, at, dtype)
+    layer.check_place(at, dtype)
     return at
 
 
@@ -225,7 +225,7 @@ def rotate(
     (dtype, facts), (B, S) = sizes_of(q, k), k.shape[::2]
     facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "L": L}
     layer, p = prepared(name, ("rotate",), facts, S, options, params, seed, dtype)
-    at = of_last(place(name, layer.pe, dtype, S, positions, B, n=n), q.shape[2])
+    at = of_last(place(name, layer, dtype, S, positions, B, n=n), q.shape[2])
     rotary, keys = hooks.rotation(layer.pe, p, at.i, at.n), rotation_of_keys(layer.pe, p, at)
     return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
 
@@ -251,7 +251,7 @@ def bias(
     T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
     facts = {"H": heads, "causal": causal, "L": L}
     layer, p = prepared(name, ("bias",), facts, T, options, params, seed, dtype)
-    at = place(name, layer.pe, dtype, T, positions, causal=causal)
+    at = place(name, layer, dtype, T, positions, causal=causal)
     table = hooks.distance_table(PLAIN, layer.pe, p, at.distances)
     return only(added(table, None, None, None, at=at, B=1, H=heads, dtype=dtype))
 
@@ -304,7 +304,7 @@ def attention(
         raise Misuse(f"{beside[0]} is {options[beside[0]]}, but this is attention alone; leave it out")
     seen = {"causal": causal, "window": window}
     layer, p = prepared(name, SOFTMAX, facts | seen, S, options, params, seed, dtype)
-    at = layer.place(place(name, layer.pe, dtype, S, positions, B, seg, n=n, **seen))
+    at = layer.place(place(name, layer, dtype, S, positions, B, seg, n=n, **seen))
     T, q = q.shape[2], as_many(q, S) if layer.pe.features else q  # something of every token
     at = of_last(at, q.shape[2])
     turning = layer.of_heads(p, layer.factor(at.i)) | {"keys": rotation_of_keys(layer.pe, p, at)}
@@ -349,7 +349,7 @@ def score(
     seen = {"causal": causal, "window": window}
     facts |= {"L": L, "x": x}
     layer, p = prepared(name, ("score",), facts | seen, S, options, params, seed, dtype)
-    at = place(name, layer.pe, dtype, S, positions, B, seg, **seen)
+    at = place(name, layer, dtype, S, positions, B, seg, **seen)
     f, q = hooks.features(PLAIN, layer.pe, p, x, at)[0], as_many(q, S)  # something of every token
     terms = hooks.score_terms(PLAIN, layer.pe, p, q, k, f, at)
     return last_rows(added(None, *terms, at=at, B=B, H=facts["H"], dtype=dtype), T)
@@ -373,7 +373,7 @@ def embed(
     check_count("width", width)
     facts = {"H": 1, "C": width, "L": L}
     layer, p = prepared(name, ("embed",), facts, T, options, params, seed, dtype)
-    return hooks.position_rows(layer.pe, p, place(name, layer.pe, dtype, T, positions).i)
+    return hooks.position_rows(layer.pe, p, place(name, layer, dtype, T, positions).i)
 
 
 def mix(
@@ -407,7 +407,7 @@ def mix(
         raise Misuse(f"width {C} does not divide by {heads} heads; change one, or give head_width")
     facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C, "L": L}
     layer, p = prepared(name, ("mix",), facts, T, options, params, seed, dtype)
-    at = place(name, layer.pe, dtype, T, positions, B, seg)
+    at = place(name, layer, dtype, T, positions, B, seg)
     if state:
         nothing = np.zeros((B, 1, C), dtype)
         fresh = hooks.mixed_from(PLAIN, layer.pe, hooks.off_tape(p), nothing, At.of(1), {})[1]

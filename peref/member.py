@@ -32,6 +32,7 @@ from typing import Any, Literal, get_type_hints
 from peref.combination import Dict, check_together, combined, flat, inside
 from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, rotates, spelled
 from peref.errors import Misuse, did_you_mean
+from peref.hooks import check_place
 from peref.ops.place import At
 from peref.ops.temperature import Temperature, factor_at
 from peref.rng import Blank
@@ -71,6 +72,12 @@ class Layer:
     def place(self, at: At) -> At:
         """The place as this layer sees it."""
         return at.within(*self.sees)
+
+    def check_place(self, at: At, dtype: Any) -> None:
+        """Raises Misuse for a place, in NumPy, that it cannot compute in `dtype` or has nothing for."""
+        check_place(self.pe, self.place(at), dtype)
+        if self.temperature != "none" and at.i.size and at.i.min() < 0:
+            raise Misuse(f"positions begin at {at.i.min()}; a temperature wants them to be at least 0")
 
     def factor(self, i: Any) -> Any:
         """What queries at positions i are multiplied with, [T] or [B,T]; None where that is 1."""

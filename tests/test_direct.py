@@ -819,6 +819,10 @@ def bound_alone(name):
         (lambda q, k, v: peref.attention("none", q, k, v, global_tokens=1), "neither a window nor a chunk"),
         (lambda q, k, v: peref.attention("none", q, k, v, sinks=True, params={}), "expected: sinks [6]"),
         (lambda q, k, v: peref.attention("none", q, k, v, experts=4), "experts is 4, but this is attention"),
+        (
+            lambda q, k, v: peref.attention("rope", q, k, v, temperature="logn", positions=range(-1, T - 1)),
+            "positions begin at -1; a temperature wants them to be at least 0",
+        ),
         (lambda q, k, v: peref.score("rope", q, k), "rope fills rotate and cannot do this"),
         (lambda q, k, v: peref.embed("rope", width=4, tokens=3), "rope fills rotate and cannot do this"),
         (lambda q, k, v: peref.embed("sinusoidal", width=6, tokens=2.5), "the number of tokens is 2.5"),
