@@ -411,10 +411,10 @@ def with_hook(hook: str, change: Any, kind: Any) -> Any:
 
 
 @family(lambda case: attends(case) and "G" not in settings(get(case.encoding).init), TRACES)
-def of_heads(answer: Answer, case: Any) -> Iterator[Guess]:
+def of_key_heads(answer: Answer, case: Any) -> Iterator[Guess]:
     """Which key-value head a query head reads."""
     for words, order in GROUPINGS.items():
         yield from of_kinds("gqa.order", words, partial(with_heads, order))
 
 
-SIMPLE = (of_positions, of_masks, of_memory, of_lengths, of_terms, of_heads)
+SIMPLE = (of_positions, of_masks, of_memory, of_lengths, of_terms, of_key_heads)
