@@ -72,8 +72,8 @@ def compare_files(
     rule = rule or ("golden" if budgets else "allclose")
     golden, deep = rule == "golden", depths(first) if rule == "golden" else {}
     wanted = [name for name in sorted(a) if not golden or name in budgets or not name.endswith((":a", ":b"))]
-    missing, both = [name for name in wanted if name not in b], [name for name in wanted if name in b]
-    differ = {} if golden else {name: f"only in {first}" for name in missing}
+    missing, both = ([name for name in wanted if (name in b) == there] for there in (False, True))
+    differ = {name: f"only in {first}" for name in missing if not golden}
     differ |= {name: f"only in {second}" for name in sorted(b.keys() - a.keys())}
     if not both and (golden or not differ):
         raise Misuse(f"{first} and {second} have no tensor in common; nothing was compared")

@@ -27,9 +27,9 @@ def report_page(report: Report, book: Book) -> str:
     """The whole page: what the outcome is, each failure in full, then every tensor by group."""
     passed = report.exit_code == 0
     counts = [
-        (f"{count} of class {name}" if name != "FAIL" else f"{count} failed", name)
-        for name, count in report.by_class().items()
-        if count
+        (f"{n} failed" if name == "FAIL" else f"{n} of class {name}", name)
+        for name, n in report.by_class().items()
+        if n
     ]
     counts += [(words, "") for words in (*also_words(report), *rest_words(report))]
     chips = "".join(f"<span>{badge(name, name) if name else ''} {words}</span>" for words, name in counts)

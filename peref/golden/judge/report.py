@@ -136,24 +136,20 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     """One report of several, as of several dtypes; what is probable is said once of an encoding. Raises
     NothingRan where all are empty.
     """
-    every = lambda part: [getattr(one, part) for one in reports]
-    found: dict[str, Any] = {part: tuple(chain(*every(part))) for part in ("results", "outcomes")}
+    found: dict[str, Any] = {}
+    for part in ("results", "outcomes", "probable", "not_run", "missing"):
+        found[part] = tuple(chain(*(getattr(one, part) for one in reports)))
     for part in ("errors", "skipped", "crashes", "raised_wide"):
-        found[part] = dict(chain(*(words.items() for words in every(part))))
+        found[part] = dict(chain(*(getattr(one, part).items() for one in reports)))
     probable: list[Probable] = []
-    for new in chain(*every("probable")):
+    for new in found["probable"]:
         said = {name for one in probable if one.trap.flag == new.trap.flag for name in one.encodings}
         probable += [new] if not set(new.encodings) <= said else []
     seen = {r.entry.id for r in found["results"]}.union(found["errors"], found["crashes"], found["skipped"])
-    report = Report(
-        **found,
-        not_run=tuple(name for name in dict.fromkeys(chain(*every("not_run"))) if name not in seen),
-        missing=tuple(dict.fromkeys(chain(*every("missing")))),
-        probable=tuple(probable),
-        known=tuple(known),
-        repeat=repeat,
-        gradients=all(every("gradients")),
-    )
+    found |= {"probable": tuple(probable), "missing": tuple(dict.fromkeys(found["missing"]))}
+    found["not_run"] = tuple(name for name in dict.fromkeys(found["not_run"]) if name not in seen)
+    gradients = all(one.gradients for one in reports)
+    report = Report(**found, known=tuple(known), repeat=repeat, gradients=gradients)
     judged = report.results or any(o.held is not None for o in report.outcomes)
     if not (judged or report.errors or report.crashes):
         left = f", {len(report.skipped)} skipped" if report.skipped else ""

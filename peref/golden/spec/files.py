@@ -9,6 +9,7 @@ that NumPy has not) is refused here before it sees the file.
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +71,7 @@ def strict_json(text: bytes, where: str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
             raise ValueError(f"the key {twice[:60]!r} is there twice")
         return found
 
