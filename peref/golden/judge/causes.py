@@ -10,9 +10,10 @@ would be wrong though nothing were wrong about it.
 Not here: what is wrong (report), which trap it looks like (diagnosis).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from peref.golden.diagnosis.answer import Trap
 from peref.golden.judge.result import Result, listed_by
 from peref.golden.spec.cases import LEVELS
 
@@ -53,19 +54,17 @@ def sources(name: str, wrong: Sequence[str]) -> list[str]:
     return [one for one in wrong if one in ("rates", "losses", "norms")] if name.startswith("final.") else []
 
 
-def wrong_of(results: Iterable[Result]) -> dict[tuple[str, str], list[str]]:
-    """(case, dtype) -> its tensors that are wrong."""
+def followed(results: Sequence[Result], trap_of: Callable[[Result], Trap | None]) -> list[Result]:
+    """Failures with their traps and what they follow from; results in order."""
     wrong = listed_by((r for r in results if not r.passed), lambda r: (r.entry.id, r.dtype))
-    return {key: [r.name for r in some] for key, some in wrong.items()}
-
-
-def followed(results: Sequence[Result]) -> list[Result]:
-    """Failures with what they follow from: results in order, each with its trap."""
-    wrong, found = wrong_of(results), []
     roots: dict[Key, Result] = {}
+    found = []
     for r in results:
         if not r.passed:
-            r = replace(r, follows=words_of(r, sources(r.name, wrong[r.entry.id, r.dtype]), roots))
+            made_from = sources(r.name, [one.name for one in wrong[r.entry.id, r.dtype]])
+            behind = r.name.startswith("vjp.") and made_from
+            r = replace(r, trap=None if behind else trap_of(r))
+            r = replace(r, follows=words_of(r, made_from, roots))
             if not r.follows:
                 roots.setdefault(key_of(r), r)
         found.append(r)

@@ -14,7 +14,7 @@ import numpy as np
 
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.diagnosis.summary import Probable, Summary
-from peref.golden.judge.causes import followed, in_order, sources, wrong_of
+from peref.golden.judge.causes import followed, in_order
 from peref.golden.judge.report import NothingRan, Report
 from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result, listed_by
 from peref.golden.judge.wire import has_no_dtype
@@ -96,24 +96,18 @@ def with_traps(results: Iterable[Result]) -> tuple[list[Result], list[Probable]]
     apart, results = [r for r in every if r.aside], [r for r in every if not r.aside]
     if all(r.passed for r in results):
         return [*results, *apart], []
-    cases = listed_by(results, lambda r: r.entry.id)
     most = CLASSES[-1][1]
     summary = Summary(
         (
             some[0].entry,
-            {r.name: r.got for r in some if r.got},
+            {r.name: r.got for r in some},
             {r.name: r.verdict.worst <= most for r in some},
         )
-        for some in cases.values()
+        for some in listed_by(results, lambda r: r.entry.id).values()
         if not some[0].variant
     )
-    wrong = wrong_of(results)
-    behind = lambda r: r.name.startswith("vjp.") and sources(r.name, wrong[r.entry.id, r.dtype])
-    seen = [
-        r if r.passed or behind(r) or not r.got else replace(r, trap=summary.of(r.entry, r.name, r.got))
-        for r in results
-    ]
-    return [*followed(seen), *apart], summary.probable
+    trap_of: Any = lambda r: summary.of(r.entry, r.name, r.got)
+    return [*followed(results, trap_of), *apart], summary.probable
 
 
 def beside_single(results: list[Result], single: Report, limit: str) -> list[Result]:

@@ -32,8 +32,9 @@ class Block:
 
 
 def again(repeat: str, case: str) -> list[str]:
-    """The line with the command that shows a case alone."""
-    return [f"repeat        {repeat} --case {case}"] if repeat else []
+    """The line with the command that shows a case alone; all, where it is none."""
+    alone = f" --case {case}" if "/" in case else ""
+    return [f"repeat        {repeat}{alone}"] if repeat else []
 
 
 def failure_lines(r: Result, repeat: str = "") -> list[str]:
@@ -73,11 +74,9 @@ def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
 def failure_blocks(report: Report, most: int | None = None) -> Iterator[Block]:
     """Each failure; of each sort at most so many, where that is said."""
     repeat = report.repeat
-    for name, words in list(report.errors.items())[:most]:
-        yield Block("ERROR", name, "", [f"raised        {words}", *again(repeat, name)])
-    for name, words in list(report.crashes.items())[:most]:
-        rest = again(repeat, name) if "/" in name else [f"repeat        {repeat}"]
-        yield Block("BROKEN", name, "", [f"program       {words}", *rest])
+    for word, label, told in (("ERROR", "raised", report.errors), ("BROKEN", "program", report.crashes)):
+        for name, words in list(told.items())[:most]:
+            yield Block(word, name, "", [f"{label:13} {words}", *again(repeat, name)])
     for kind, some in report.kinds.items():
         tensors, cases = {(r.entry.id, r.name) for r in some}, {r.entry.id for r in some}
         of = f"{counted(len(tensors), 'tensor')} of {counted(len(cases), 'case')}"
