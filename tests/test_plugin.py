@@ -11,6 +11,7 @@ import pytest
 
 from peref.errors import Misuse
 from peref.golden.judge import trial
+from peref.golden.judge.implementation import WrongAnswer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,7 +96,7 @@ def test_names_that_the_case_has_not(book):
         one.check(q_rotatde=one.inputs["q"])
     with pytest.raises(Misuse, match="nothing to check"):
         one.check()
-    with pytest.raises(TypeError, match="complex"):
+    with pytest.raises(WrongAnswer, match="complex"):
         one.check(q_rotated=one.inputs["q"] * 1j)
 
 

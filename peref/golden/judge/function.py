@@ -16,14 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from peref.errors import Misuse, PerefError, counted, did_you_mean
-from peref.golden.judge.implementation import numpy_dtype, tensor_of
+from peref.errors import Misuse, counted, did_you_mean
+from peref.golden.judge.implementation import WrongAnswer, numpy_dtype, tensor_of
 from peref.golden.spec.book import Book
 from peref.golden.spec.files import Tensor
-
-
-class WrongAnswer(PerefError):
-    """A function returned something else than outputs or None."""
 
 
 class InFolder:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from peref import share
-from peref.errors import Misuse
+from peref.errors import Misuse, PerefError
 from peref.golden.judge import declared
 from peref.golden.judge.judged import DTYPES, check_tensors
 from peref.golden.judge.process import lent_folder
@@ -24,7 +24,11 @@ from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor
+from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, narrowed
+
+
+class WrongAnswer(PerefError):
+    """A function returned something else than outputs or None."""
 
 
 def numpy_dtype(dtype: str) -> Any:
@@ -44,27 +48,21 @@ def inputs_in(entry: Entry, dtype: str) -> dict[str, np.ndarray]:
     return real_in(entry.inputs(), numpy_dtype(dtype))
 
 
-def taken(y: Any) -> Any:
-    """An output that can be worked with: a tensor of PyTorch, which is not imported for that, as an array,
-    one of bfloat16 as a tensor of a file; anything else as it is.
-    """
-    if not hasattr(y, "detach"):
-        return y
-    y = y.detach().cpu()
-    if str(y.dtype) == "torch.bfloat16":
-        return Tensor("BF16", (y.float().numpy().view(np.uint32) >> 16).astype(np.uint16))
-    return y.numpy()
-
-
 def tensor_of(name: str, y: Any) -> Tensor:
-    """An array as a tensor of a file. Raises TypeError for a dtype that none has."""
-    if isinstance(y := taken(y), Tensor):
+    """An array, or a tensor of PyTorch, which is not imported for that, as a tensor of a file. Raises
+    WrongAnswer for a dtype that none has.
+    """
+    if hasattr(y, "detach"):
+        y = y.detach().cpu()
+        y = narrowed(y.float().numpy(), "BF16") if str(y.dtype) == "torch.bfloat16" else y.numpy()
+    if isinstance(y, Tensor):
         return y
     y = np.asarray(y)
     if y.dtype.name == "bfloat16":
         return Tensor("BF16", y.view(np.uint16))
     if y.dtype not in DTYPE_NAMES:
-        raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16, bfloat16 or whole numbers")
+        kinds = "float64, float32, float16, bfloat16 or whole numbers"
+        raise WrongAnswer(f"{name} is {y.dtype}; expected {kinds}")
     return Tensor(DTYPE_NAMES[y.dtype], y)
 
 
@@ -98,11 +96,12 @@ def run_function(
 def held(function: Callable, book: Book, pick: Pick, dtype: str) -> tuple[Outcome, ...]:
     """What it does with refusals and laws; none in bfloat16, in which NumPy does not compute."""
 
+    array = lambda t: t.wide if t.dtype == "BF16" else t.bits
+
     def arrays(case: Any, inputs: Any) -> Any:
         came = function(case, inputs)
-        return came if not isinstance(came, dict) else {name: array(taken(y)) for name, y in came.items()}
+        return came and {name: array(tensor_of(name, y)) for name, y in came.items()}
 
-    array = lambda y: y if not isinstance(y, Tensor) else y.wide if y.dtype == "BF16" else y.bits
     return () if dtype == "bf16" else tuple(declared.outcomes(arrays, book, pick, dtype))
 
 

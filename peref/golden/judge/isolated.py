@@ -23,15 +23,8 @@ from typing import Any
 import numpy as np
 
 from peref.errors import Misuse, PerefError
-from peref.golden.judge.function import (
-    WrongAnswer,
-    array_in,
-    called,
-    found_function,
-    parted,
-    where_raised,
-)
-from peref.golden.judge.implementation import tensor_of
+from peref.golden.judge.function import array_in, called, found_function, parted, where_raised
+from peref.golden.judge.implementation import WrongAnswer, tensor_of
 from peref.golden.judge.process import Respondent, RunnerBroken, lent_folder
 from peref.golden.judge.refusals import refuses
 from peref.golden.judge.runner import SECONDS
