@@ -4,21 +4,14 @@ from outside is escaped.
 Not here: other forms of a report (report, junit, text).
 """
 
+import math
 from html import escape
 from itertools import groupby
 
-import numpy as np
-
 from peref.errors import counted
+from peref.golden.judge import text
 from peref.golden.judge.report import Report, Result
-from peref.golden.judge.text import (
-    Block,
-    also_words,
-    compared_words,
-    failure_blocks,
-    rest_words,
-    summary_blocks,
-)
+from peref.golden.judge.text import Block
 from peref.golden.spec.book import Book
 from peref.page import html_page, html_table, td
 
@@ -31,17 +24,17 @@ def report_page(report: Report, book: Book) -> str:
         for name, n in report.by_class().items()
         if n
     ]
-    counts += [(words, "") for words in (*also_words(report), *rest_words(report))]
+    counts += [(words, "") for words in (*text.also_words(report), *text.rest_words(report))]
     chips = "".join(f"<span>{badge(name, name) if name else ''} {words}</span>" for words, name in counts)
     verdict = badge("A", "pass") if passed else badge("FAIL", "FAIL")
     parts = [
-        f"<h1>{verdict} {escape(compared_words(report))}</h1>",
+        f"<h1>{verdict} {escape(text.compared_words(report))}</h1>",
         f'<div class="small">specification {escape(book.version)}, golden files {book.digest[:16]}</div>',
         f'<div class="chips">{chips}</div>',
     ]
     if not passed:
         parts.append("<h2>What is wrong</h2>")
-    parts += map(box, (*summary_blocks(report), *failure_blocks(report)))
+    parts += map(box, (*text.summary_blocks(report), *text.failure_blocks(report)))
     parts.append("<h2>All that was compared</h2>")
     group = lambda r: r.entry.group
     for name, found in groupby(sorted(report.results, key=group), key=group):
@@ -58,13 +51,13 @@ def badge(name: str, words: str) -> str:
 
 
 def box(block: Block) -> str:
-    text = "".join(f"<span>{escape(line)}</span>" for line in "\n".join(block.lines).split("\n"))
+    lines = "".join(f"<span>{escape(line)}</span>" for line in "\n".join(block.lines).split("\n"))
     head = f"<strong>{block.word} {escape(block.of)}</strong><span>{escape(block.short)}</span>"
-    return f'<section class="failure">{head}<pre>{text}</pre></section>'
+    return f'<section class="failure">{head}<pre>{lines}</pre></section>'
 
 
 def used(r: Result) -> str:
-    return f"{r.verdict.worst:.3g}" if np.isfinite(r.verdict.worst) else "not comparable"
+    return f"{r.verdict.worst:.3g}" if math.isfinite(r.verdict.worst) else "not comparable"
 
 
 def group_table(name: str, found: list[Result]) -> str:

@@ -24,6 +24,7 @@ from peref.golden.spec.files import Tensor, strict_json, tensors
 from peref.store import NEW, opened_folder
 
 LONGEST_LINE, LONGEST_MESSAGE, TAIL = 1 << 20, 4000, 2000
+Words = Mapping[str, Any]
 PART = 1 << 16  # bytes that are read at once
 
 
@@ -75,9 +76,7 @@ class Respondent:
     an answer. The last of its stderr is kept; `aloud`, all of it is also printed on ours.
     """
 
-    def __init__(
-        self, argv: list[str], lent: tuple[Path, int], seconds: float, hello: Mapping[str, Any], aloud: bool
-    ):
+    def __init__(self, argv: list[str], lent: tuple[Path, int], seconds: float, hello: Words, aloud: bool):
         folder, self.at = lent
         self.argv, self.seconds, self.aloud = argv, seconds, aloud
         self.hello = {"cmd": "hello", **hello, "dir": str(folder)}
@@ -113,7 +112,7 @@ class Respondent:
                         os.write(2, part)
         return bool(ready)
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(self, request: Words) -> dict[str, Any]:
         """The answer to a request. Raises RunnerBroken."""
         self.say(request)
         end = time.monotonic() + self.seconds
@@ -133,7 +132,7 @@ class Respondent:
             began = repr(line[:80].decode("utf-8", errors="replace"))
             raise RunnerBroken(f"{error}: {began}") from error
 
-    def say(self, request: Mapping[str, Any]) -> None:
+    def say(self, request: Words) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how
             self.child.stdin.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
             self.child.stdin.flush()
@@ -167,9 +166,9 @@ class Respondent:
 
     def exchange(
         self,
-        case: Mapping[str, Any],
-        inputs: Mapping[str, Any],
-        request: Mapping[str, Any],
+        case: Words,
+        inputs: Words,
+        request: Words,
         data: bytes,
         text: Callable[[Any], str] | None = None,
     ) -> dict[str, Tensor] | None:

@@ -7,17 +7,8 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 
-from peref.golden.judge.matrix import (
-    WORST,
-    Cell,
-    Column,
-    by_flag,
-    cell,
-    first_failures,
-    looks_like,
-    table_rows,
-    unclaimed,
-)
+from peref.golden.judge import matrix
+from peref.golden.judge.matrix import WORST, Cell, Column
 from peref.page import html_page, html_table, td
 
 LEGEND = (
@@ -35,18 +26,19 @@ Part = tuple[str, str, Sequence[str], Sequence[Sequence[str | Cell]]]
 def parts(found: list[Column]) -> Iterator[Part]:
     names = [c.name for c in found]
     yield f"Implementations against the golden files, specification {found[0].spec}", LEGEND, (), ()
-    cells: list[list[str | Cell]] = [[*row, *(cell(c, row) for c in found)] for row in table_rows(found)]
+    rows = matrix.table_rows(found)
+    cells: list[list[str | Cell]] = [[*row, *(matrix.cell(c, row) for c in found)] for row in rows]
     yield "Encodings", "", ["encoding", "level", *names], cells
-    if nobody := unclaimed(found):
+    if nobody := matrix.unclaimed(found):
         yield "Claimed by none", ", ".join(nobody), (), ()
     about = sorted({key for c in found for key in c.about})
     body = [[c.name, *(c.about.get(key, "") for key in about), *map(str, c.grades.values())] for c in found]
     yield "Reports", f"Golden files {found[0].golden[:16]}.", ["name", *about, *WORST], body
     wrong = []
-    for name, one, count in first_failures(found):
+    for name, one, count in matrix.first_failures(found):
         used = "not comparable" if one.get("used") is None else f"{one['used']:.3g}"
         tensor = f"{one['case']}:{one['tensor']}"
-        wrong.append([name, tensor, one["dtype"].lower(), used, looks_like(one), str(count)])
+        wrong.append([name, tensor, one["dtype"].lower(), used, matrix.looks_like(one), str(count)])
     wrong += [[c.name, case, "", "", words, ""] for c in found for case, words in c.errors.items()]
     if wrong:
         text = (
@@ -55,7 +47,7 @@ def parts(found: list[Column]) -> Iterator[Part]:
         )
         head = ["name", "tensor", "dtype", "times the budget", "looks like", "tensors"]
         yield "Failures", text, head, wrong
-    if flags := by_flag(found):
+    if flags := matrix.by_flag(found):
         said = lambda bad, n: f"{bad} of {n}" if n else "-"
         body = [[flag, *(said(*counts) for counts in some)] for flag, some in flags.items()]
         yield "Traps", "Cases with the flag that fail, of those compared.", ["flag", *names], body

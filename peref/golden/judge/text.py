@@ -141,7 +141,7 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 def compared_words(report: Report) -> str:
     """What was compared, how it came out in each dtype, and what was not there to be compared."""
-    tensors = {(r.entry.id, r.name) for r in report.came}
+    tensors = {(r.entry.id, r.name) for r in report.results if r.got}
     said = (
         f"{counted(len(tensors), 'tensor')} of {counted(len({case for case, _ in tensors}), 'case')} compared"
     )
