@@ -19,7 +19,7 @@ MAY = {  # file or folder -> why encodings are named there
     "peref/config.py": "the encoding of a model where nothing is said",
     "peref/huggingface/": "what public configurations and classes call them",
     "peref/porting/families.py": "the same",
-    "peref/porting/names.py": "whose parameters the names mean",
+    "peref/porting/names.py": "models that are called as they are",
     "peref/lab/comparison.py": "whose weights the scalings read",
     "peref/lab/search.py": "what is searched, and what it is compared with",
     "tests/recipes/dape.py": "what it may stand beside",

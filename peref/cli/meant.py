@@ -32,8 +32,7 @@ def read_config(path: Path) -> tuple[Found, Config | Pair | None, str]:
     public, missing = huggingface.load_json(path), ""
     cfg: Config | Pair | None = None
     try:
-        family = FAMILIES.get(str(public.get("model_type")))
-        cfg = porting.pair_of(public) if family and family.names in PAIRS else porting.config_of(public)
+        cfg = (porting.pair_of if public.get("model_type") in PAIRS else porting.config_of)(public)
     except Misuse as error:
         missing = str(error)
     try:

@@ -9,12 +9,12 @@ from typing import Any
 from peref import huggingface
 from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
-from peref.huggingface.facts import OWN
+from peref.huggingface.facts import NO_ROTATION, OWN
 from peref.huggingface.keys import Keys, text_of
 from peref.huggingface.rotation import frequencies, period
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
-from peref.porting.names import PAIRS
+from peref.porting.names import PAIRS, table_of
 from peref.porting.tensors import some
 
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
@@ -43,7 +43,7 @@ def config_of(public: Mapping[str, Any]) -> Config:
     matter is passed over; and for an encoder and a decoder, which pair_of reads.
     """
     family, given = understood(text_of(public).values)
-    if family.names in PAIRS:
+    if given["model_type"] in PAIRS:
         raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
     return Config(**fields_of(family, given))
 
@@ -53,7 +53,7 @@ def pair_of(public: Mapping[str, Any]) -> Pair:
     and for what is one model.
     """
     family, given = understood(public)
-    if family.names not in PAIRS:
+    if given["model_type"] not in PAIRS:
         raise Misuse(f"a {given['model_type']} is one model; read it with porting.config_of")
     fields, many = fields_of(family, given), given["num_decoder_layers"]
     decoder = fields | ({} if many is None else {"layers": many})
@@ -62,7 +62,9 @@ def pair_of(public: Mapping[str, Any]) -> Pair:
 
 def names_of(public: Mapping[str, Any]) -> str:
     """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
-    return family_of(text_of(public).values).names
+    inner = text_of(public).values
+    family_of(inner)  # refuses what is not read
+    return table_of(inner["model_type"])
 
 
 def family_of(public: Mapping[str, Any]) -> Family:
@@ -126,9 +128,8 @@ def fields_of(family: Family, given: Theirs) -> dict[str, Any]:
         fields["G"] = fields["H"]
     windows = windows_of(given, fields["layers"])
     alike = len(set(windows)) == 1
-    if family.positions:
-        name, options = family.positions
-        order: list[Any] = [(name, picked(options, given))] * len(windows)
+    if family.positions is not None:
+        order = [(NO_ROTATION[given["model_type"]], picked(family.positions, given))] * len(windows)
     else:
         order, shape = rotations_of(family, given, len(windows))
         fields |= shape

@@ -22,7 +22,6 @@ class Family:
     function of all of theirs, or as what it always is. Theirs are those of config.json, "rotation.KEY" of the
     dict of its rotation, "attn_config.KEY" of that dict.
 
-    names     the table of their tensors' names
     fields    fields of Config
     settings  fields of Config that the class decides
     has       theirs -> what a missing one means in their class; one that is not here must be there
@@ -34,10 +33,9 @@ class Family:
     dense     settings of the layers that have none
     activations  the key, and what the names of theirs mean here
     partial   whether a part of a head may turn
-    positions the encoding and its options where q and k do not turn
+    positions options of the encoding of what does not turn, which facts.NO_ROTATION names; None: q and k turn
     """
 
-    names: str
     fields: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)
     has: dict[str, Any] = field(default_factory=dict)
@@ -49,12 +47,12 @@ class Family:
     dense: dict[str, Any] = field(default_factory=dict)
     activations: tuple[str, dict[str, str]] = ("hidden_act", GATED)
     partial: bool = False
-    positions: tuple[str, dict[str, Any]] | None = None
+    positions: dict[str, Any] | None = None
 
     def but(self, **more: Any) -> "Family":
         """Another that differs in this; dicts are added to those of this one."""
-        added = {
-            name: getattr(self, name) | value if isinstance(value, dict) else value
+        added: dict[str, Any] = {
+            name: (getattr(self, name) or {}) | value if isinstance(value, dict) else value
             for name, value in more.items()
         }
         return replace(self, **added)
@@ -62,15 +60,13 @@ class Family:
     @property
     def keys(self) -> dict[str, Any]:
         """Theirs -> what a missing one means; ... where it must be there."""
-        options = self.positions[1] if self.positions else {}
-        parts = (self.fields, self.layers, self.turning, self.still, self.dense, options)
+        parts = (self.fields, self.layers, self.turning, self.still, self.dense, self.positions or {})
         needed = [of for part in parts for of in part.values() if isinstance(of, str)]
         first = {key: None if callable(values) else values[0] for key, values in self.only.items()}
         return dict.fromkeys(needed, ...) | first | self.has
 
 
 ANY = Family(
-    "llama",
     fields={"V": "vocab_size", "C": "hidden_size", "layers": "num_hidden_layers"}
     | {"H": "num_attention_heads", "F": "intermediate_size", "L": "max_position_embeddings"}
     | {"tied": "tie_word_embeddings"},
@@ -125,17 +121,15 @@ COHERE = LLAMA.but(
     only={"use_qk_norm": (False, None)},
 )
 GPT2 = OLDER.but(
-    names="gpt2",
     fields={"C": "n_embd", "layers": "n_layer", "H": "n_head", "G": "n_head", "F": "n_inner"}
     | {"L": "n_positions"},
     settings={"biases": True},
     has={"n_inner": None, "n_ctx": None, "activation_function": "gelu_new"},
     only={"scale_attn_weights": (True,)},
     activations=("activation_function", UNGATED),
-    positions=("learned", {}),
+    positions={},
 )
 PHI = LLAMA.but(
-    names="phi",
     fields={"eps": "layer_norm_eps"},
     settings={"norm": "layer", "biases": True, "head_bias": True, "residual": "shared"},
     has={"layer_norm_eps": 1e-5, "hidden_act": "gelu_new"},
@@ -209,7 +203,6 @@ FAMILIES: dict[str, Family] = {
         dense={"experts": None, "F": "intermediate_size"},
     ),
     "gpt_oss": EXPERTS.but(
-        names="gpt_oss",
         fields=BIASES | {"activation_limit": "swiglu_limit"},
         settings={"ff_bias": True, "router_bias": True},
         has={"num_key_value_heads": 8, "sliding_window": 128, "sliding_window_pattern": 2}
@@ -220,7 +213,6 @@ FAMILIES: dict[str, Family] = {
         activations=("hidden_act", {"silu": "swiglu_clamped"}),
     ),
     "llama4_text": EXPERTS.but(
-        names="llama4",
         fields=BIASES | {"unit_heads": "use_qk_norm"},
         settings={"router": "sigmoid", "router_normed": False, "router_scales": "input"}
         | {"shared_expert": True},
@@ -260,19 +252,16 @@ FAMILIES: dict[str, Family] = {
     "cohere": COHERE,
     "cohere2": COHERE.but(has={"sliding_window": 4096, "sliding_window_pattern": None}),
     "glm": LLAMA.but(
-        names="glm",
         fields={"qkv_bias": "attention_bias"},
         has={"num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7, "attention_bias": True},
         partial=True,
     ),
     "phi3": LLAMA.but(
-        names="phi3",
         has={"sliding_window": None, "original_max_position_embeddings": None, "rms_norm_eps": 1e-5},
         partial=True,
     ),
     "phi": PHI,
     "gpt_neox": PHI.but(
-        names="gpt_neox",
         fields=BIASES
         | {"G": "num_attention_heads"}  # its class does not read num_key_value_heads
         | {"residual": lambda g: "parallel" if g["use_parallel_residual"] else "sequential"},
@@ -281,7 +270,6 @@ FAMILIES: dict[str, Family] = {
         | by_word({None: "rotary_pct rotary_emb_base"}),
     ),
     "gptj": GPT2.but(
-        names="gptj",
         settings={"biases": False, "ff_bias": True, "norm_bias": True, "head_bias": True}
         | {"residual": "shared"},
         has={"rotary_dim": None, "tie_word_embeddings": False, "rope_parameters": None},
@@ -291,7 +279,6 @@ FAMILIES: dict[str, Family] = {
     ),
     "gpt2": GPT2.but(only={"n_ctx": lambda g: (g["n_positions"], None)}),
     "falcon": OLDER.but(
-        names="falcon",
         fields={"F": "ffn_hidden_size", "biases": "bias", "residual": residual_of_falcon}
         | {"G": lambda g: 1 if g["multi_query"] and not g["new_decoder_architecture"] else g["num_kv_heads"]},
         settings={"norm_bias": True},
@@ -303,15 +290,12 @@ FAMILIES: dict[str, Family] = {
         activations=("activation", UNGATED),
     ),
     "bloom": GPT2.but(
-        names="bloom",
         fields={"L": "seq_length", "C": "hidden_size"},
         settings={"embed_norm": True},
         has={"n_positions": None, "n_embd": None, "seq_length": 2048},
         only={"apply_residual_connection_post_layernorm": (False,)},
-        positions=("alibi", {}),
     ),
     "mpt": OLDER.but(
-        names="mpt",
         fields={"C": "d_model", "layers": "n_layers", "H": "n_heads", "G": "n_heads", "L": "max_seq_len"}
         | {"F": lambda g: 4 * g["d_model"]},
         settings={"biases": False},
@@ -325,10 +309,9 @@ FAMILIES: dict[str, Family] = {
         | by_word({(False,): "attn_config.qk_ln attn_config.prefix_lm"}),
         layers={"scale": "attn_config.softmax_scale"},
         activations=("activation", UNGATED),
-        positions=("alibi", {"max_bias": lambda g: float(g["attn_config.alibi_bias_max"])}),
+        positions={"max_bias": lambda g: float(g["attn_config.alibi_bias_max"])},
     ),
     "t5": OLDER.but(
-        names="t5",
         fields={"C": "d_model", "D": "d_kv", "F": "d_ff", "H": "num_heads", "G": "num_heads"}
         | {"layers": "num_layers", "L": "n_positions", "logit_factor": scale_of_t5},
         settings={"norm": "rms", "biases": False},
@@ -340,13 +323,10 @@ FAMILIES: dict[str, Family] = {
             "feed_forward_proj",
             {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"},
         ),
-        positions=(
-            "t5",
-            {"buckets": "relative_attention_num_buckets", "max_distance": "relative_attention_max_distance"},
-        ),
+        positions={"buckets": "relative_attention_num_buckets"}
+        | {"max_distance": "relative_attention_max_distance"},
     ),
     "mamba": RECURRENT.but(
-        names="mamba",
         fields={"L": 2048, "F": None},  # section E.2 of the paper
         settings={"norm": "rms"},
         has={"state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": "auto", "hidden_act": "silu"}
@@ -359,14 +339,10 @@ FAMILIES: dict[str, Family] = {
         only={"use_bias": (False,), "use_conv_bias": (True,), "ssm_cfg": (None, {}), "rms_norm": (True,)}
         | {"intermediate_size": lambda g: (g["expand"] * g["hidden_size"], None)},
         activations=("hidden_act", {"silu": "none"}),
-        positions=(
-            "mamba",
-            {"state_size": "state_size", "expand": "expand", "kernel": "conv_kernel"}
-            | {"rank": lambda g: None if g["time_step_rank"] == "auto" else g["time_step_rank"]},
-        ),
+        positions={"state_size": "state_size", "expand": "expand", "kernel": "conv_kernel"}
+        | {"rank": lambda g: None if g["time_step_rank"] == "auto" else g["time_step_rank"]},
     ),
     "rwkv": RECURRENT.but(
-        names="rwkv",
         fields={"L": "context_length"},
         settings={"norm_bias": True, "embed_norm": True},
         has={"context_length": 1024, "intermediate_size": None, "tie_word_embeddings": False}
@@ -375,7 +351,7 @@ FAMILIES: dict[str, Family] = {
         only={"layer_norm_epsilon": (1e-5,)}  # that of its last norm, whatever is said
         | {"attention_hidden_size": lambda g: (g["hidden_size"], None)},
         activations=("model_type", {"rwkv": "channel_mix"}),
-        positions=("rwkv4", {}),
+        positions={},
     ),
 }
 # what the rotations leave to a family

@@ -149,7 +149,6 @@ PUBLIC_NAMES: dict[str, str] = {
     rwkv.blocks.N.feed_forward.{key,receptance,value}.weight  N.{up,receptance,down}.weight
     """,
 }
-OF_ENCODING = {"gpt2": "learned", "t5": "t5", "mamba": "mamba", "rwkv": "rwkv4"}  # whose parameters "pe." are
 # names of an encoder and a decoder, with what may be there beside the embedding and equals it
 PAIRS = {"t5": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
 
@@ -166,3 +165,10 @@ NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without sayi
     **{"t5": {"norm": "rms", "biases": False}},
     **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
 }
+
+
+def table_of(model_type: str) -> str:
+    """Whose names the tensors of a model have: a Llama's where they have no table."""
+    return next(
+        (kind for kind in (model_type, model_type.removesuffix("_text")) if kind in PUBLIC_NAMES), "llama"
+    )

@@ -9,9 +9,10 @@ import numpy as np
 
 from peref.config import Config
 from peref.errors import Misuse
+from peref.huggingface.facts import NO_ROTATION
 from peref.pair import Pair
 from peref.parameters import shapes_of
-from peref.porting.names import NEEDS, OF_ENCODING, PAIRS, PUBLIC_NAMES
+from peref.porting.names import NEEDS, PAIRS, PUBLIC_NAMES
 from peref.store import BFLOAT16
 from peref.xp import Arrays, library, namespace
 
@@ -139,7 +140,7 @@ def rows(whole: Config | Pair, kind: str, apart: bool = False) -> Iterator[Row]:
             continue
         ones = [axis for word in words for axis, n in enumerate(word.strip("[]").split(",")) if n == "1"]
         for layer in range(cfg.layers if ".N." in theirs else 1):
-            if "pe." in ours[0] and cfg.pe[layer % len(cfg.pe)][0] != OF_ENCODING[kind]:
+            if "pe." in ours[0] and cfg.pe[layer % len(cfg.pe)][0] != NO_ROTATION.get(kind):
                 continue
             full, *mine = (name.replace("N.", f"{layer}.") for name in (theirs, *ours))
             biases = [f"{name.removesuffix('weight')}bias" for name in mine]
