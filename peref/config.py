@@ -279,12 +279,11 @@ class Config:
 
     @cached_property
     def alike(self) -> tuple[int, ...]:
-        """For each layer the first whose settings are the same; their parameters may still differ."""
-        names = (*HOOKS, "features", "scale")
-        settings = [
-            (replace(layer, pe=ALONE), *(comparable(getattr(layer.pe, name)) for name in names))
-            for layer in self._bound
-        ]
+        """For each layer the first whose settings are the same, functions of its encoding with all that was
+        filled in; their parameters may still differ.
+        """
+        of = lambda pe: [getattr(pe, name) for name in (*HOOKS, "features", "scale")]
+        settings = [repr((replace(layer, pe=ALONE), of(layer.pe))) for layer in self._bound]
         return tuple(map(settings.index, settings))
 
     @property
@@ -337,13 +336,6 @@ class Config:
 
 
 OF_FIELDS = get_type_hints(Config)  # it takes longer than to look at a value
-
-
-def comparable(f: Any) -> Any:
-    """A function with its settings, as what can be compared."""
-    if isinstance(f, partial):
-        return f.func, comparable(f.args), *f.keywords.items()
-    return tuple(map(comparable, f)) if isinstance(f, tuple) else f
 
 
 def check_rotary_width(R: int, D: int) -> None:
