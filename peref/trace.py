@@ -57,7 +57,6 @@ WHOLE = {
     "logits": ("BTV", "logits of the next token"),
     "loss": ("", "mean cross-entropy of the next tokens, in nats"),
 }
-WHILE_WRITTEN = 3  # copies of the tensors, while safetensors makes a file of them
 
 
 def noted_in(cfg: Config, layer: int) -> list[str]:
@@ -101,8 +100,7 @@ def check_trace(cfg: Config, T: int, layers: list[int], dtype: Any, gradients: b
     if gradients and (not cfg.causal or T < 2):
         what = "one token" if cfg.causal else "a model that reads both ways"
         raise Misuse(f"{what} has no next token to predict, and so no loss; leave --gradients out")
-    needed = WHILE_WRITTEN * byte_count(cfg, T, layers, dtype, gradients)
-    what = f"this trace of {counted(T, 'token')}"
+    needed, what = byte_count(cfg, T, layers, dtype, gradients), f"this trace of {counted(T, 'token')}"
     memory.refuse(needed, "", what, "", "; choose fewer tokens, fewer layers (--layers) or float32")
 
 

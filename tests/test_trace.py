@@ -163,7 +163,10 @@ def test_what_cannot_be_traced_is_said(monkeypatch):
         trace_layer(cfg, params, 2, np.zeros((1, 3, 12)))
     with pytest.raises(Misuse, match="attends to an encoder"):
         traced.check_trace(Config(**SIZES, pe=[("rope", {})], cross=True), 7, [0], np.float64)
-    monkeypatch.setattr("peref.memory.free", lambda: 1000)
+    needed = byte_count(cfg, 7, range(3), np.float64)
+    monkeypatch.setattr("peref.memory.free", lambda: needed)
+    trace(cfg, params, TOKENS)
+    monkeypatch.setattr("peref.memory.free", lambda: needed - 1)
     with pytest.raises(Misuse, match="fewer layers"):
         trace(cfg, params, TOKENS)
 
