@@ -133,10 +133,12 @@ class Notes:
 def in_steps(note: Any, q: Any, k: Any, v: Any, *terms: Any, at: Any, **how: Any) -> Any:
     """ops.attention in its three steps; `terms` are the table, term, row, column and sinks of hooks.py."""
     added, sinks = terms[:4], terms[4]
-    s = scores(q, k, *added, at=at, **how)
     if any(a is not None for a in added):
-        note("bias", plus_terms_forward(np.zeros(s.shape, s.dtype), *map(value, added), at=at)[0])
-    s = note("scores", s)
+        zeros = np.zeros((*q.shape[:3], k.shape[2]), q.dtype)
+        bias = plus_terms_forward(zeros, *map(value, added), at=at)[0]
+        if (noted := note("bias", bias)) is not bias:  # who reads along goes on with another
+            added = (None, noted, None, None)
+    s = note("scores", scores(q, k, *added, at=at, **how))
     p = note("probabilities", probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at))
     return weigh(p, v)
 

@@ -17,11 +17,11 @@ from peref.config import Config
 from peref.environment import environment
 from peref.golden.spec.files import Tensor
 from peref.model import PLAIN
-from peref.ops.attention import scores
 from peref.recipe import Recipe
-from peref.trace import described, trace
+from peref.trace import OF_LAYER, WHOLE, described, trace
+from peref.trace_diff import readings
 from peref.trace_diff.first import Traces
-from peref.trace_diff.steps import Engine, Steps
+from peref.trace_diff.steps import Engine, follow, group_of
 
 SIZES = {"L": 64, "V": 40, "C": 32, "layers": 4, "H": 4, "G": 2, "D": 8, "F": 48}
 GEMMA = Config(
@@ -69,20 +69,17 @@ def rounded(x):
     return np.frombuffer(kept.tobytes(), np.float32).reshape(x.shape)
 
 
-class Coarse(Steps):
-    """An engine that keeps every tensor in bfloat16."""
-
-    def make(self, name):
-        return rounded(super().make(name))
+COARSE = dict.fromkeys((*OF_LAYER, *WHOLE), lambda t, x: rounded(x))  # every tensor is kept in bfloat16
 
 
-def traced(cfg, params, dtype="F64", steps=Steps, names=None, at=None):
-    """An engine's tensors."""
+def traced(cfg, params, dtype="F64", ways=(), names=None, at=None):
+    """An engine's tensors, which takes some steps another way."""
     tokens = tokens_of(cfg)
     names = names or list(trace(cfg, wide(params), tokens))
-    found = steps(Engine(cfg, params, tokens, at or cfg.place(*tokens.shape)), {})
+    engine = Engine(cfg, params, tokens, at or cfg.place(*tokens.shape), dict(ways))
+    found = follow(engine, {}, cfg.layers)
     kind = {"F64": np.float64, "F32": np.float32, "F16": np.float16}[dtype]
-    return {name: Tensor(dtype, np.asarray(found(name), kind)) for name in names}
+    return {name: Tensor(dtype, np.asarray(found[name], kind)) for name in names}
 
 
 def about(cfg, tensors, **place):
@@ -106,9 +103,9 @@ def test_a_step_makes_what_the_pass_makes(kind):
     found = trace(cfg, params, TOKENS)
     engine = Engine(cfg, params, TOKENS, cfg.place(*TOKENS.shape))
     for given in (found, {}):
-        steps = Steps(engine, given)
         for name, want in found.items():
-            same(np.asarray(steps.make(name)), np.asarray(want), 1e-12, name)
+            found_again = follow(engine, given, group_of(cfg, name), last=name)
+            same(found_again[name], np.asarray(want), 1e-12, name)
 
 
 @pytest.mark.parametrize("cfg", [GEMMA, GPT_OSS, LLAMA4, BLOOM], ids=["gemma", "gpt_oss", "llama4", "bloom"])
@@ -118,7 +115,7 @@ def test_an_honest_engine_passes_in_every_dtype(cfg):
     for mine, theirs in (
         (params, traced(cfg, params, "F32")),
         (params, traced(cfg, params, "F16")),
-        (low, traced(cfg, low, "F32", Coarse)),
+        (low, traced(cfg, low, "F32", COARSE)),
     ):
         for given in (mine, {}):
             ours = traced(cfg, wide(mine))
@@ -277,71 +274,126 @@ def test_other_parameters_are_named(what):
     assert (found.name, words in found.lines()[1]) == (first, True), found.lines()
 
 
-class TiledHeads(Steps):
-    def reads(self, n, x):
-        return x[:, np.arange(4) % 2]
+def tiled(x):
+    """Keys or values as query head h reads them of key-value head h % 2."""
+    return x[:, np.arange(4) % 2]
 
 
-class LateCap(Steps):
+TILED = {
+    "scores": lambda t, x: 5 * np.tanh(t("q_turned") @ tiled(t("k_turned")).swapaxes(2, 3) * 8**-0.5 / 5),
+    "heads": lambda t, x: t("probabilities") @ tiled(t("v")),
+}
+
+
+def late_cap(t, x):
     """c tanh(s / c) of logits that the mask has made -1e30."""
-
-    def scores(self, n):
-        q, k = self.of(n, "q_turned"), self.of(n, "k_turned")
-        self.raw = scores(q, k, None, None, None, None, at=None, scale=8**-0.5)
-        return super().scores(n)
-
-    def probabilities(self, n):
-        self.scores(n)
-        e = np.exp(5 * np.tanh(np.where(self.see(n), self.raw, -1e30) / 5))
-        return e / e.sum(-1, keepdims=True)
+    s = t("q_turned") @ np.repeat(t("k_turned"), 2, 1).swapaxes(2, 3) * 8**-0.5
+    e = np.exp(5 * np.tanh(np.where(t.see, s, -1e30) / 5))
+    return e / e.sum(-1, keepdims=True)
 
 
-class NormBehind(Steps):
-    def projections(self, n):
-        x, w = self.of(n, "normed"), self.this.weights[n]
-        heads = lambda role: (x @ w[f"{role}.weight"].T).reshape(1, 14, -1, 8).swapaxes(1, 2)
-        return heads("q"), heads("k"), heads("v")
-
-    def turns(self, n):
-        both = zip("qk", super().turns(n), strict=True)
-        w = {role: 1 + self.this.weights[n][f"{role}norm.weight"] for role in "qk"}
-        return tuple(x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[role] for role, x in both)
+def unnormed(role):
+    heads = lambda t: (t("normed") @ t.weights[f"{role}.weight"].T).reshape(1, 14, -1, 8).swapaxes(1, 2)
+    return lambda t, x: heads(t)
 
 
-class NotScaled(Steps):
-    """An engine that a reading does not have."""
-
-    def output(self, n):
-        return super().output(n) * 1.5 if n == 1 else super().output(n)
+def normed_behind(role):
+    weight = lambda t: 1 + t.weights[f"{role}norm.weight"]
+    return lambda t, x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight(t)
 
 
-class Strange(Steps):
-    def output(self, n):
-        return np.sin(super().output(n)) + 1 if n == 1 else super().output(n)
-
-
+NORM_BEHIND = {role: unnormed(role) for role in "qk"}
+NORM_BEHIND |= {f"{role}_turned": normed_behind(role) for role in "qk"}
+in_layer_1 = lambda change: {"output": lambda t, x: change(x) if t.n == 1 else x}
 ENGINES = {
-    "heads h % G": (GEMMA, TiledHeads, "layers.0.scores", "reads key-value head h % G; query head h reads"),
+    "heads h % G": (GEMMA, TILED, "layers.0.scores", "reads key-value head h % G; query head h reads"),
     "softcap behind the mask": (
         GEMMA,
-        LateCap,
+        {"probabilities": late_cap},
         "layers.0.probabilities",
         "the softcap stands behind the mask",
     ),
-    "QK-norm behind the rotation": (GEMMA, NormBehind, "layers.0.q", "QK-norm stands behind the rotation"),
-    "a factor": (GEMMA, NotScaled, "layers.1.output", "it is 1.5 times what it must be"),
-    "nothing known": (GEMMA, Strange, "layers.1.output", "no known reading of output"),
+    "QK-norm behind the rotation": (GEMMA, NORM_BEHIND, "layers.0.q", "QK-norm stands behind the rotation"),
+    "a factor": (GEMMA, in_layer_1(lambda x: 1.5 * x), "layers.1.output", "it is 1.5 times what it must be"),
+    "nothing known": (
+        GEMMA,
+        in_layer_1(lambda x: np.sin(x) + 1),
+        "layers.1.output",
+        "no known reading of output",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", ENGINES)
 def test_another_way_to_compute_is_named(what):
-    cfg, steps, first, words = ENGINES[what]
+    cfg, ways, first, words = ENGINES[what]
     params = drawn(cfg)
-    found = walked(cfg, traced(cfg, params, "F32", steps), params).found
+    found = walked(cfg, traced(cfg, params, "F32", ways), params).found
     assert found is not None
     assert (found.name, words in "\n".join(found.lines())) == (first, True), found.lines()
     assert bool(found.readings) == (what not in ("a factor", "nothing known")), found.lines()
+
+
+def test_an_error_in_a_reading_is_no_answer(monkeypatch):
+    """Only what Config and layers refuse in words cannot be: a typo is not taken for that."""
+    params, theirs = drawn(GEMMA), traced(member(GEMMA, 0, window=4), drawn(GEMMA), "F32")
+    misspelled = {"probabilities": lambda t, x: t.weights["q.wieght"]}
+    rows = readings.Rows(lambda cfg, kind: True, "", {"": misspelled})
+    monkeypatch.setattr(readings, "OTHER_WAYS", (rows,))
+    with pytest.raises(KeyError, match=r"q\.wieght"):
+        walked(GEMMA, theirs, params)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_missing_weight_is_unknown_and_no_error(given):
+    """Readings that need it give nothing, and what needs none is judged by theirs and named all the same."""
+    params = drawn(GPT_OSS)
+    ours = traced(GPT_OSS, wide(params))
+    mine = {name: a for name, a in wide(params).items() if given and "sinks" not in name}
+    theirs = traced(member(GPT_OSS, 0, window=4), params, "F32")
+    walk = Traces(ours, theirs, about(GPT_OSS, ours), "C", mine).walk()
+    assert (walk.found.name, walk.found.readings) == ("layers.0.probabilities", ())
+    theirs = traced(GPT_OSS, params, "F32")
+    theirs["layers.1.residual"] = theirs["layers.1.input"]
+    found = Traces(ours, theirs, about(GPT_OSS, ours), "C", mine).walk().found
+    assert found.readings[0].does == "layer 1: residual is input", found
+
+
+def test_what_the_reference_has_not_is_not_missed():
+    """ALiBi turns nothing, so nothing turned lies between; scores lie before probabilities, values do not."""
+    params = drawn(BLOOM)
+    slopes = {"bias": lambda t, x: x * np.array([1, 3, 0.2, 7])[:, None, None]}
+    found = walked(BLOOM, traced(BLOOM, params, "F32", slopes), params).found
+    assert (found.name, found.known[0]) == ("layers.0.bias", "no known reading of bias"), found
+    strange = {"probabilities": lambda t, x: np.sin(7 * x)}
+    theirs = traced(BLOOM, params, "F32", strange)
+    some = {name: x for name, x in theirs.items() if not name.endswith(("scores", ".v"))}
+    found = walked(BLOOM, some, params).found
+    lie = "no known reading of probabilities; between lie layers.0.scores, which theirs does not have"
+    assert (found.name, found.known[0]) == ("layers.0.probabilities", lie), found
+
+
+def test_a_reading_is_offered_once():
+    """Multimodal RoPE on positions of one axis is plain RoPE, and is not said beside it; nor is a setting
+    that another layer has said again without that.
+    """
+    cfg, other, *_ = CHANGED["plain RoPE"]
+    params = drawn(cfg)
+    found = walked(cfg, traced(other, params, "F32"), params).found
+    assert [one.does for one in found.readings if "turns q and k" in one.does] == [
+        "layer 0 turns q and k as rope does"
+    ]
+    params = drawn(GEMMA)
+    found = walked(GEMMA, traced(member(GEMMA, 0, window=None), params, "F32"), params).found
+    assert [one.does for one in found.readings] == ["layer 0 attends to everything, as layer 1 does"]
+
+
+def test_long_lists_have_few_neighbours():
+    """LongRoPE's factors of 48 pairs are not tried in every order."""
+    values = tuple(float(n) for n in range(1, 49))
+    assert readings.neighbours("short", values, tuple[float, ...] | None, GEMMA) == [None, values[::-1]]
+    found = readings.neighbours("sections", (1, 2, 1), tuple[int, ...] | None, GEMMA)
+    assert {None, (2, 1, 1), (1, 1, 2)} <= {*found}
 
 
 def test_a_tied_head_that_is_missing_is_guessed():
@@ -529,5 +581,5 @@ def test_one_layer_of_a_published_model(made, capsys, tmp_path):  # noqa: F811
     assert cli(capsys, "diff", ref, theirs)[0] == 0
     save_file(found | {"layers.1.residual": found["layers.1.output"]}, theirs)
     code, said = cli(capsys, "diff", ref, theirs)
-    assert (code, "layer 1: attention is not added to the stream" in said) == (1, True), said
+    assert (code, "layer 1: residual is output; it is the residual stream" in said) == (1, True), said
     assert "is not here" not in said

@@ -1,16 +1,16 @@
 """Each tensor of a trace from those before it: theirs where they gave them, made here where they did not.
 
-    embedded, of each layer N: input, normed, q k v, q_turned k_turned, bias, scores, probabilities, heads,
-    output, residual, ffn_normed, ffn, leaving; then final, logits, loss
+    embedded; of each layer those of trace.OF_LAYER; final, logits, loss
 
-So an error counts once, where it is made, and does not grow with depth. The functions are those of a pass
-(layers.py, hooks.py), one step at a time.
+So an error counts once, where it is made, and does not grow with depth. It is the pass of the model, whose
+notes go on with the tensors that are given. A weight that is not here, or of another shape, is NaN, and so is
+all that is made of it: not known.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,258 +18,170 @@ import numpy as np
 from peref import hooks
 from peref.config import Config
 from peref.golden.compute.noise import bare, wrapped
-from peref.layers import (
-    channel_mix,
-    dense,
-    embed,
-    head,
-    last_norm,
-    leaving,
-    linear,
-    mixer,
-    norm,
-    of_experts,
-    projected,
-    settings_of_heads,
-)
+from peref.layers import embed, head
+from peref.member import Layer
 from peref.model import PLAIN
-from peref.ops.attention import plus_terms, probabilities, scores, sunk, weigh
 from peref.ops.place import At
-from peref.ops.shape import add, merge_heads
-from peref.ops.shift import previous
-from peref.ops.temperature import tempered
+from peref.parameters import shapes_of
 from peref.passes import Pass, start_pass
-from peref.trace import OF_LAYER
+from peref.trace import WHOLE, Notes, one_layer
 from peref.xp import Arrays
 
-Way = Callable[..., Any]  # (steps, layer) -> what a step gives
+Way = Callable[["Steps", Any], Any]  # (steps, what the step gives) -> what it gives instead
+NOT_THERE = {"q_turned": "q", "k_turned": "k", "bias": "q", "normed": "input", "ffn_normed": "residual"}
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A model over tokens [B,T] at a place, and steps that it takes another way: name -> way."""
+    """A model over tokens [B,T] at a place, and what it does another way: steps, by their names, and what is
+    made once a pass.
+    """
 
     cfg: Config
     params: Arrays
-    tokens: np.ndarray | None  # None: of one layer alone
+    tokens: np.ndarray
     at: At
     ways: Mapping[str, Way] = field(default_factory=dict)
+    once: Callable[[Pass], Pass] = lambda this: this
 
     @cached_property
     def made(self) -> Pass:
-        return start_pass(PLAIN, self.cfg, self.params, self.at)
+        """Raises Misuse for what cannot be together."""
+        B, T = self.tokens.shape
+        self.cfg.place(B, T, self.at.i, self.at.seg)
+        self.cfg.check_place(self.at, np.float64)
+        params = {}
+        for name, shape in shapes_of(self.cfg).items():
+            known = name in self.params and self.params[name].shape == shape
+            params[name] = self.params[name] if known else np.broadcast_to(np.nan, shape)
+        return self.once(start_pass(PLAIN, self.cfg, params, self.at))
 
-    def but(self, **ways: Way) -> "Engine":
-        """With these steps taken another way."""
-        found = replace(self, ways={**self.ways, **ways})
-        vars(found)["made"] = self.made  # the pass is the same
-        return found
+
+class Reached(Exception):
+    """The last tensor that was asked for is there."""
 
 
-@dataclass
-class Steps:
-    """What an engine makes of the tensors `given`, each from those before it. `moved` rounds all that is
-    computed (golden/compute/noise.py), and angles where `angles` says so.
+class Steps(Notes):
+    """The tensors that an engine makes, and goes on with those that are `given`. `moved` rounds all that is
+    computed (golden/compute/noise.py), and angles where `angles` says so; `last` is the last that is made.
     """
 
-    engine: Engine
-    given: Mapping[str, Any]
-    moved: Callable | None = None
-    angles: bool = False
+    def __init__(
+        self,
+        engine: Engine,
+        given: Arrays,
+        moved: Callable | None = None,
+        angles: bool = False,
+        last: str = "",
+    ) -> None:
+        super().__init__()
+        self.engine, self.given, self.moved, self.last = engine, given, moved, last
+        self.this, self.n = engine.made, -1
+        if angles:
+            turned = lambda found: found and (self.noisy(found[0]), *found[1:])
+            tables = [one._replace(rotation=turned(one.rotation)) for one in self.this.tables]
+            self.this = replace(self.this, tables=tables)
 
-    def __post_init__(self) -> None:
-        self.here: Arrays = {}
-        self.this = self.engine.made
+    @property
+    def weights(self) -> Arrays:
+        """Of the layer that is computed."""
+        return self.this.weights[self.n]
 
-    def __call__(self, name: str) -> Any:
-        """A tensor: the given one, or what is made of those before it."""
-        if name in self.given:
-            x = self.given[name]
-            return x if self.moved is None else wrapped(self.moved(x), self.moved)
-        if name not in self.here:
-            self.here[name] = self.make(name)
-        return self.here[name]
+    @property
+    def kind(self) -> Layer:
+        return self.this.cfg.layer(self.n)
 
-    def make(self, name: str) -> Any:
-        """A tensor made of those before it, whether it is given or not. Raises KeyError for a name that no
-        step has, and where a parameter is missing.
-        """
-        layer, step = layer_and_step(name)
-        if step not in ALL_STEPS:
-            raise KeyError(name)
-        return self.step(step, layer)
+    @property
+    def scale(self) -> float:
+        return hooks.softmax_scale(self.kind.pe, self.this.cfg.D)
 
-    def step(self, step: str, layer: int) -> Any:
-        several = next((many for many, names in SEVERAL.items() if step in names), step)
-        found = self.engine.ways.get(several, getattr(type(self), several))(self, layer)
-        return found[SEVERAL[several].index(step)] if several in SEVERAL else found
+    @property
+    def rotation(self) -> Any:
+        """Angles and gains."""
+        return self.this.tables[self.n].rotation
 
-    def of(self, layer: int, step: str) -> Any:
-        return self(f"layers.{layer}.{step}")
+    @property
+    def see(self) -> Any:
+        """Which key each query sees, bool, to be broadcast to [B,H,T,T]."""
+        return self.this.places[self.n].see
 
-    # ------------------------------------------------------------ the stream
+    def __call__(self, step: str) -> Any:
+        """What the layer that is computed goes on with; of a step that it has not, what that would be of."""
+        name = step if step in WHOLE else f"layers.{self.n}.{step}"
+        return self.noisy(self.given[name]) if name in self.given else taken(self.tensors, self.given, name)
 
-    def embedded(self, _: int) -> Any:
-        tokens = self.engine.tokens
-        if tokens is None:
-            raise KeyError("tokens")
-        if self.moved is None:
-            return embed(self.this, tokens)
-        rows = wrapped(self.moved(self.this.params["embed.weight"][tokens.ravel()]), self.moved)
-        this = replace(self.this, params={**self.this.params, "embed.weight": rows})
-        return embed(this, np.arange(tokens.size).reshape(tokens.shape))
+    def noisy(self, x: Any) -> Any:
+        return wrapped(self.moved(x), self.moved) if self.moved else x
 
-    def input(self, n: int) -> Any:
-        return self.of(n - 1, "leaving") if n else self("embedded")
+    def note(self, name: str, x: Any) -> Any:
+        step = layer_and_step(name)[1]
+        if step in self.engine.ways:
+            x = self.engine.ways[step](self, x)
+        self.tensors[name] = x
+        if name == self.last:
+            raise Reached
+        return self.noisy(self.given[name]) if name in self.given else x
 
-    def normed(self, n: int) -> Any:
-        return self.entering(n, "norm1", "input")
+    def run(self, layer: int) -> None:
+        """Compute a layer, -1 or the number of layers for what stands before and behind them."""
+        cfg, first = self.engine.cfg, first_layer(self.engine.cfg, self.given, layer)
+        if first > 0:
+            self.n, enters = first - 1, (f"layers.{first - 1}.leaving", f"layers.{first}.input")
+            x = self.noisy(next(self.given[name] for name in enters if name in self.given))
+        else:
+            be = replace(PLAIN, take=lambda *given: self.noisy(PLAIN.take(*given)))
+            x = self.note("embedded", embed(replace(self.this, be=be), self.engine.tokens))
+        for n in range(max(first, 0), min(layer + 1, cfg.layers)):
+            self.n = n
+            x = one_layer(self.this, self, n, x)
+        if layer == cfg.layers:
+            self.note("logits", head(replace(self.this, be=replace(PLAIN, note=self.note)), x))
+            self.note("loss", self.cross_entropies()[0])
 
-    def entering(self, n: int, name: str, source: str) -> Any:
-        """What a sublayer reads of another tensor of the layer."""
-        x = self.of(n, source)
-        return x if self.this.cfg.norm_place == "after" else norm(self.this, self.this.weights[n], name, x)
-
-    def output(self, n: int) -> Any:
-        if self.this.cfg.encoding(n).mix:
-            return self.mixed(n)
-        return linear(self.this, self.this.weights[n], "o", merge_heads(self.of(n, "heads")))
-
-    def mixed(self, n: int) -> Any:
-        """What a layer mixes, behind those that hand something on to it."""
-        found, this = None, replace(self.this, across={})
-        for layer in range(n + 1):
-            if this.cfg.encoding(layer).mix:
-                found = mixer(this, layer, self.of(layer, "normed"), None)[0]
-        return found
-
-    def residual(self, n: int) -> Any:
-        y = leaving(self.this, self.this.weights[n], "after1", self.of(n, "output"))
-        return add(self.of(n, "input"), y)
-
-    def ffn_normed(self, n: int) -> Any:
-        cfg = self.this.cfg
-        if cfg.residual == "shared":
-            return self.of(n, "normed")
-        return self.entering(n, "norm2", "input" if cfg.residual == "parallel" else "residual")
-
-    def ffn(self, n: int) -> Any:
-        this, h = self.this, self.of(n, "ffn_normed")
-        if this.cfg.activation == "channel_mix":
-            return channel_mix(this, this.weights[n], h, previous(h, None, this.there.runs)[0])
-        return (of_experts if this.cfg.layer(n).experts else dense)(this, this.weights[n], h)
-
-    def leaving(self, n: int) -> Any:
-        if self.this.cfg.activation == "none":
-            return self.of(n, "residual")
-        y = leaving(self.this, self.this.weights[n], "after2", self.of(n, "ffn"))
-        return add(self.of(n, "residual"), y)
-
-    def final(self, _: int) -> Any:
-        return last_norm(self.this, self.of(self.this.cfg.layers - 1, "leaving"))
-
-    def logits(self, _: int) -> Any:
-        x = self("final")
+    def logits(self, x: Any) -> Any:
+        """The head on x [B,T,C], without the last norm."""
         return head(replace(self.this, be=replace(PLAIN, note=lambda name, _: x)), x)
 
-    def loss(self, _: int) -> Any:
-        return self.this.be.cross_entropy(self("logits"), self.targets(0))[0]
-
-    def targets(self, _: int) -> Any:
-        """The next token of each, -1 where there is none: at the end of a document, and at padding."""
-        tokens, seg = self.engine.tokens, self.engine.at.seg
-        if tokens is None:
-            raise KeyError("tokens")
-        found = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), -1)], 1)
-        if seg is None:
-            return found
-        return np.where((seg == np.roll(seg, -1, 1)) & (seg != 0), found, -1)
-
-    # ------------------------------------------------------------ attention
-
-    def projections(self, n: int) -> Any:
-        """q, k, v."""
-        return projected(self.this, n, self.of(n, "normed"))
-
-    def learned(self, n: int) -> Any:
-        """What the layer's heads are told. Raises KeyError where a parameter of theirs is missing."""
-        found = settings_of_heads(self.this, n) | {"factor": self.step("factor", n)}
-        layer = self.this.cfg.layer(n)
-        wanted = {"sinks": layer.sinks, "cosine": layer.cosine, "temperature": layer.temperature == "ssmax"}
-        for name in wanted:
-            if wanted[name] and found.get(name) is None:
-                raise KeyError(name)
-        return found
-
-    def factor(self, n: int) -> Any:
-        """What queries are multiplied with, [T] or [B,T]; None where that is 1."""
-        return self.this.tables[n].factor
-
-    def rotation(self, n: int) -> Any:
-        """Angles and gains, None where nothing turns."""
-        found = self.this.tables[n].rotation
-        if found is None or not self.angles:
-            return found
-        assert self.moved
-        return (wrapped(self.moved(found[0]), self.moved), *found[1:])
-
-    def turns(self, n: int) -> Any:
-        """q and k as they meet: what makes them longer, then the rotation."""
-        how = self.learned(n)
-        q, k = hooks.cosines(self.this.be, self.of(n, "q"), self.of(n, "k"), how.get("cosine"))
-        if how["factor"] is not None:
-            q = tempered(q, how.get("temperature"), factor=how["factor"])
-        return hooks.turn_heads(self.this.be, q, k, self.step("rotation", n), layout=how["layout"])
-
-    def terms(self, n: int) -> Any:
-        """What is added to the scaled logits: table, term, row, column."""
-        this, pe, p = self.this, self.this.cfg.encoding(n), self.this.inside[n]
-        q, k, table = self.of(n, "q_turned"), self.of(n, "k_turned"), this.tables[n].distances
-        f = hooks.features(this.be, pe, p, self.of(n, "normed"), this.places[n])[0] if pe.features else {}
-        return table, *hooks.score_terms(this.be, pe, p, q, k, f, this.places[n], table)
-
-    def bias(self, n: int) -> Any:
-        q = self.of(n, "q")
-        zeros = np.zeros((*q.shape[:3], q.shape[2]))
-        return plus_terms(wrapped(zeros, self.moved), *self.terms(n), at=self.this.places[n])
-
-    def reads(self, n: int, x: Any) -> Any:
-        """Keys or values [B,G,T,D], as the query heads read them."""
-        return self.engine.ways["shared"](x) if "shared" in self.engine.ways else x
-
-    def scale(self, n: int) -> float:
-        return hooks.softmax_scale(self.this.cfg.encoding(n), self.this.cfg.D)
-
-    def scores(self, n: int) -> Any:
-        q, k = self.of(n, "q_turned"), self.reads(n, self.of(n, "k_turned"))
-        cap, pe = self.this.cfg.layer(n).softcap, self.this.cfg.encoding(n)
-        s = scores(q, k, None, None, None, None, at=None, scale=self.step("scale", n), softcap=cap)
-        return s + self.of(n, "bias") if pe.bias or pe.score else s
-
-    def see(self, n: int) -> Any:
-        """Which key each query sees, bool, to be broadcast to [B,H,T,T]."""
-        return self.this.places[n].see
-
-    def probabilities(self, n: int) -> Any:
-        s, sinks = self.of(n, "scores"), self.learned(n).get("sinks")
-        at: Any = SimpleNamespace(see=self.step("see", n))
-        return probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at)
-
-    def heads(self, n: int) -> Any:
-        this, pe = self.this, self.this.cfg.encoding(n)
-        v = self.reads(n, self.of(n, "v"))
-        if not pe.attend:
-            return weigh(self.of(n, "probabilities"), v)
-        q, k, x = (self.of(n, name) for name in ("q_turned", "k_turned", "normed"))
-        p, at, beside = hooks.widened(this.be, this.inside[n]), this.places[n], []
-        f = hooks.features(this.be, pe, p, x, at)[0]
-        if pe.bias or pe.score:
-            beside = [self.terms(n)]
-        return hooks.attend_instead(this.be, pe, p, q, k, v, f, at, *beside)
+    def cross_entropies(self, late: int = 1) -> tuple[Any, Any]:
+        """The mean, and that of each token: of the next one, or so many later, of its document."""
+        targets, seg = np.roll(self.engine.tokens, -late, 1), self.engine.at.seg
+        last = np.arange(targets.shape[1]) >= targets.shape[1] - late
+        hidden = last if seg is None else last | (seg == 0) | (seg != np.roll(seg, -late, 1))
+        return PLAIN.cross_entropy(self("logits"), np.where(hidden, -1, targets))[:2]
 
 
-SEVERAL = {"projections": ("q", "k", "v"), "turns": ("q_turned", "k_turned")}
-ALL_STEPS = ("embedded", *OF_LAYER, "final", "logits", "loss")
+def follow(engine: Engine, given: Arrays, layer: int, **how: Any) -> Arrays:
+    """What an engine makes in a layer (Steps.run) of the tensors `given`, each from those before it, by name;
+    `how` as Steps has it. Raises Misuse for an engine that cannot be.
+    """
+    steps = Steps(engine, given, **how)
+    with contextlib.suppress(Reached):
+        steps.run(layer)
+    return {name: np.asarray(bare(x)) for name, x in steps.tensors.items()}
+
+
+def taken(made: Arrays, given: Arrays, name: str) -> Any:
+    """What is made under a name; of a step that an engine has not, what it goes on with."""
+    if name in made:
+        return made[name]
+    front, _, step = name.rpartition(".")
+    other = f"{front}.{NOT_THERE[step]}"
+    x = given[other] if other in given else taken(made, given, other)
+    return np.zeros((*x.shape[:3], x.shape[2])) if step == "bias" else x
+
+
+def first_layer(cfg: Config, given: Arrays, layer: int) -> int:
+    """The layer from which on another has to be computed: what enters it is given."""
+    if any(cfg.encoding(n).mix for n in range(min(layer + 1, cfg.layers))):  # they hand things on
+        return min(layer, 0)
+    enters = lambda n: f"layers.{n - 1}.leaving" in given or (n < layer and f"layers.{n}.input" in given)
+    return next((n for n in range(layer, 0, -1) if enters(n)), min(layer, 0))
+
+
+def group_of(cfg: Config, name: str) -> int:
+    """Which layer computes a tensor, as Steps.run counts them."""
+    layer = layer_and_step(name)[0]
+    return layer if layer >= 0 or name == "embedded" else cfg.layers
 
 
 def layer_and_step(name: str) -> tuple[int, str]:
@@ -279,7 +191,3 @@ def layer_and_step(name: str) -> tuple[int, str]:
         return -1, name
     layer, _, step = rest.partition(".")
     return int(layer) if layer.isdecimal() else -1, step
-
-
-def plain(x: Any) -> np.ndarray:
-    return np.asarray(bare(x))

@@ -1,0 +1,152 @@
+"""What is said of the tensor that differs: where it is wrong, what its numbers have to do with the right
+ones, which readings give it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from peref.errors import counted
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import Verdict
+from peref.trace_diff.readings import Reading
+
+MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Differing:
+    """The first tensor that differs: its verdict, where it is wrong, which readings give it, and what is
+    known of it where none does.
+    """
+
+    name: str
+    dtype: str
+    verdict: Verdict
+    where: str
+    readings: tuple[Reading, ...] = ()
+    evidence: str = ""
+    known: tuple[str, ...] = ()
+    others: str = ""
+
+    def lines(self) -> list[str]:
+        """Where it is wrong, what it looks like and why, what to do; the first 14 columns are a label."""
+        shown, more = self.readings[:MOST_SHOWN], len(self.readings[MOST_SHOWN:])
+        alike = [f"{one.does}; {one.says}" for one in shown]
+        alike += [f"{counted(more, 'more reading gives', 'more readings give')} the same"] if more else []
+        cure = "make it what the config says" if self.readings else f"look at what computes {self.name}"
+        said = [
+            ("wrong", self.where),
+            *(("or" if n else "looks like", words) for n, words in enumerate(alike)),
+            *(("known", words) for words in self.known),
+            ("evidence", self.evidence),
+            ("layers", self.others),
+            ("what to do", f"{cure}, then trace and diff again: what comes after it was not judged"),
+        ]
+        return [f"{label:14}{words}" for label, words in said if words]
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data."""
+        looks = [{"does": one.does, "says": one.says} for one in self.readings]
+        words = {"name": self.name, "dtype": self.dtype, "where": self.where, "looks_like": looks}
+        return words | {"evidence": self.evidence, "known": self.known, "layers": self.others}
+
+
+def about_shape(axes: list[str], wanted: Any, came: Any) -> str:
+    want, got = list(wanted), list(came)
+    words = f"its shape is {got}; expected {want}, [{','.join(axes)}]"
+    if sorted(got) == sorted(want) and len(set(want)) == len(want):
+        words += f"; transpose it by {[got.index(n) for n in want]} before it is written"
+    return words
+
+
+def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
+    """From which token, in which heads and channels it is wrong."""
+    if verdict.used is None:
+        return verdict.words
+    wrong, said, tokens = verdict.wrong(limit), list[str](), ["token", "key"]
+    for k, axis in enumerate(axes):
+        hit, size = np.flatnonzero(wrong.any(tuple(n for n in range(wrong.ndim) if n != k))), wrong.shape[k]
+        what = {"H": "head", "G": "key-value head", "B": "sequence"}.get(axis, "channel")
+        if axis == "T":
+            what = tokens.pop(0)
+            on = len(hit) == size - hit[0]
+            places = f"at {what} {listed_places(hit)} of {size}"
+            said.append(
+                f"at every {what}" if len(hit) == size else f"from {what} {hit[0]} on" if on else places
+            )
+        elif len(hit) < size:
+            said.append(f"in {what} {listed_places(hit)} of {size}")
+        elif axis in "HG" and size > 1:
+            said.append(f"in all {counted(size, what)}")
+    share = counted(int(wrong.sum()), "number")
+    return f"{', '.join(said) or 'it differs'} ({share} of {wrong.size:,})"
+
+
+def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) -> list[str]:
+    """What theirs has to do with what it must be; `keep`: where it is no padding."""
+    if keep is not None:
+        got, want = np.where(keep, got, 0), np.where(keep, want, 0)
+    if not got.any():
+        return ["all of it is 0"]
+    if (unreal := ~np.isfinite(got)).any():
+        return [f"{counted(int(unreal.sum()), 'number is', 'numbers are')} NaN or infinite"]
+    found, large = list[str](), np.abs(want) > 1e-6 * np.abs(want).max()
+    ratios = got[large] / want[large]
+    middle = float(np.median(ratios))
+    if np.abs(ratios - middle).max() <= 0.02 * abs(middle):
+        found.append(f"it is {middle:.6g} times what it must be")
+    elif middle < 0 and np.corrcoef(got.ravel(), -want.ravel())[0, 1] > 0.999:
+        found.append("it has the opposite sign")
+    close = lambda x, y: bool(np.abs(x - y).max(initial=0) <= 0.02 * np.abs(y).max(initial=1e-30))
+    for k, axis in enumerate(axes):
+        if axis in "TBHG" and got.shape[k] > 2:
+            x, y = np.moveaxis(got, k, 0), np.moveaxis(want, k, 0)
+            found += [f"along axis {axis} it is moved by 1"] if close(x[1:], y[:-1]) else []
+            found += [f"along axis {axis} it is moved by -1"] if close(x[:-1], y[1:]) else []
+            found += [f"axis {axis} is in the opposite order"] if close(x[::-1], y) else []
+    return [*found, *of_channels(got, want)] or ["no simple relation to what it must be was found"]
+
+
+def of_channels(got: np.ndarray, want: np.ndarray) -> list[str]:
+    """Channels in another order, and those that are 0."""
+    if got.ndim < 2 or got.shape[-1] < 2:
+        return []
+    flat, right, found = got.reshape(-1, got.shape[-1]), want.reshape(-1, want.shape[-1]), list[str]()
+    if flat.shape[-1] <= 512:
+        apart = np.abs(flat[:, :, None] - right[:, None, :]).max(0)
+        order = apart.argmin(1)
+        near = (apart.min(1) <= 0.01 * (np.abs(right).max() or 1.0)).all()
+        if near and len(set(order.tolist())) == len(order) and (order != np.arange(len(order))).any():
+            shown = ", ".join(map(str, order[:8])) + (", ..." if len(order) > 8 else "")
+            found.append(f"its channels are those of the reference in another order: {shown}")
+    zero = np.flatnonzero(~flat.any(0))
+    if len(zero) and right[:, zero].any():
+        found.append(f"channel {listed_places(zero)} is 0 throughout")
+    return found
+
+
+def listed_places(places: Any, most: int = 6) -> str:
+    """Numbers of places: runs as 3 to 7, a few more, and how many there are."""
+    runs: list[list[int]] = []
+    for n in map(int, places):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    said = [str(a) if a == b else f"{a} to {b}" for a, b in runs]
+    more = f" and {len(said) - most} more" if len(said) > most else ""
+    return ", ".join(said[:most]) + more
+
+
+def kept_in(tensor: Tensor) -> str:
+    """The narrowest dtype that holds all numbers of a tensor: a file may be wider than its engine."""
+    x = tensor.wide[np.isfinite(tensor.wide)]
+    if tensor.dtype not in ("F64", "F32") or np.count_nonzero(x) < 16:
+        return tensor.dtype
+    with np.errstate(all="ignore"):
+        single, half = x.astype(np.float32), x.astype(np.float16)
+    if not (single == x).all():
+        return "F64"
+    return "BF16" if not (single.view(np.uint32) & 0xFFFF).any() else "F16" if (half == x).all() else "F32"
