@@ -12,6 +12,7 @@ from peref.errors import Misuse, counted, did_you_mean
 from peref.huggingface.facts import NO_ROTATION, OWN
 from peref.huggingface.keys import Keys, text_of
 from peref.huggingface.rotation import frequencies, period
+from peref.member import SHARPER
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
 from peref.porting.names import PAIRS, table_of
@@ -137,7 +138,8 @@ def fields_of(family: Family, given: Theirs) -> dict[str, Any]:
     for n, ((name, options), window) in enumerate(zip(order, windows, strict=True)):
         more = picked(family.layers | (family.still if name == "none" else family.turning), given)
         more |= {} if alike else {"window": window}
-        own = {setting: x for setting, x in more.items() if x is not None}
+        idle = set() if more.get("temperature") else SHARPER
+        own = {setting: x for setting, x in more.items() if x is not None and setting not in idle}
         cycle.append((name, options | own | ({} if family.sparse(given, n) else picked(family.dense, given))))
     return fields | {"pe": tuple(cycle[: period(cycle)]), "window": windows[0] if alike else None}
 

@@ -27,7 +27,7 @@ class Family:
     has       theirs -> what a missing one means in their class; one that is not here must be there
     only      theirs -> the values that it may have, or a function of all of theirs that gives them; the first
               is what a missing one means, None of a function
-    layers    settings of layers
+    layers    settings of layers; of the temperature where there is one
     turning, still  of the layers that turn alone, and of the others
     sparse    whether this layer has experts, where others have some
     dense     settings of the layers that have none
@@ -166,8 +166,6 @@ def scale_of_t5(given: Theirs) -> float:
     return given["d_model"] ** -0.5 if (tied if said is None else said) else 1.0
 
 
-tempered = lambda key: lambda g: g[key] if g["attn_temperature_tuning"] else None
-
 FAMILIES: dict[str, Family] = {
     # FastChat's, how long a text it serves: nothing is computed from it
     "llama": BIASED.but(has={"max_sequence_length": None}),
@@ -175,13 +173,9 @@ FAMILIES: dict[str, Family] = {
     "ministral3": LLAMA.but(
         has={"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5}
         | by_word({None: "rotation.llama_4_scaling_beta rotation.original_max_position_embeddings"}),
-        layers={
-            "temperature": lambda g: "ministral3" if g["rotation.llama_4_scaling_beta"] else None,
-            "temperature_slope": "rotation.llama_4_scaling_beta",
-            "temperature_length": lambda g: (
-                g["rotation.original_max_position_embeddings"] if g["rotation.llama_4_scaling_beta"] else None
-            ),
-        },
+        layers={"temperature": lambda g: "ministral3" if g["rotation.llama_4_scaling_beta"] else None}
+        | {"temperature_slope": "rotation.llama_4_scaling_beta"}
+        | {"temperature_length": "rotation.original_max_position_embeddings"},
     ),
     "qwen2": QWEN.but(settings={"qkv_bias": True}),
     "qwen3": QWEN3,
@@ -223,11 +217,8 @@ FAMILIES: dict[str, Family] = {
         | {"floor_scale": 8192, "attn_scale": 0.1, "use_qk_norm": True},
         only={"layer_types": chunks_of_llama4},
         turning={"chunk": "attention_chunk_size"},
-        still={
-            "temperature": lambda g: "llama4" if g["attn_temperature_tuning"] else None,
-            "temperature_slope": tempered("attn_scale"),
-            "temperature_length": tempered("floor_scale"),
-        },
+        still={"temperature": lambda g: "llama4" if g["attn_temperature_tuning"] else None}
+        | {"temperature_slope": "attn_scale", "temperature_length": "floor_scale"},
         sparse=experts_of_llama4,
         dense={"experts": None, "F": "intermediate_size_mlp"},
     ),
