@@ -15,7 +15,7 @@ from peref.huggingface.rotation import frequencies, period
 from peref.member import SHARPER
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
-from peref.porting.names import PAIRS, table_of
+from peref.porting.names import PAIRS, named_like
 from peref.porting.tensors import some
 
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
@@ -65,7 +65,7 @@ def names_of(public: Mapping[str, Any]) -> str:
     """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
     inner = text_of(public).values
     family_of(inner)  # refuses what is not read
-    return table_of(inner["model_type"])
+    return named_like(inner["model_type"])
 
 
 def family_of(public: Mapping[str, Any]) -> Family:
