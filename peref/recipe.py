@@ -5,7 +5,7 @@ cannot work is refused here, in words.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 
@@ -26,7 +26,7 @@ RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # of settings, a
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train.
+    """How to train. A field is annotated with what `train --help` says of it.
 
     batch       sequences in a micro-batch; accumulate: micro-batches in a step
     rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at
@@ -35,23 +35,25 @@ class Recipe:
     positions   random:N or pose:N, drawn (positions.py); none: counted from 0
     """
 
-    steps: int = 500
-    batch: int = 8
-    accumulate: int = 1
-    rate: float = 3e-3
-    warmup: int = 50
-    floor: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    decay: float = 0.1
-    clip: float = 1.0
-    seed: int = 0
-    dtype: Literal["float32", "float64"] = "float32"
-    save_every: int = 50
-    valid_every: int = 100
-    valid_bytes: int = 65536
-    positions: str | None = None
+    steps: Annotated[int, "Optimizer steps."] = 500
+    batch: Annotated[int, "Batch size: sequences in a micro-batch."] = 8
+    accumulate: Annotated[int, "Gradient accumulation: micro-batches in a step."] = 1
+    rate: Annotated[float, "Peak learning rate."] = 3e-3
+    warmup: Annotated[int, "Warm-up steps, up to the peak learning rate."] = 50
+    floor: Annotated[float, "Final learning rate, as a fraction of the peak."] = 0.1
+    beta1: Annotated[float, "AdamW: decay rate of the first moment."] = 0.9
+    beta2: Annotated[float, "AdamW: decay rate of the second moment."] = 0.95
+    eps: Annotated[float, "AdamW: epsilon."] = 1e-8
+    decay: Annotated[float, "Weight decay, of the linear layers alone."] = 0.1
+    clip: Annotated[float, "Gradient-norm clip."] = 1.0
+    seed: Annotated[int, "Random seed, of weights and batches."] = 0
+    dtype: Annotated[Literal["float32", "float64"], "float32 or float64."] = "float32"
+    save_every: Annotated[int, "Steps between checkpoints."] = 50
+    valid_every: Annotated[int, "Steps between validations."] = 100
+    valid_bytes: Annotated[int, "Bytes of held-out text in each validation."] = 65536
+    positions: Annotated[
+        str | None, "Draw positions: random:N (sorted, below N) or pose:N (counted, with one skip, below N)."
+    ] = None
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():

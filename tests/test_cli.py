@@ -371,7 +371,7 @@ def test_eval_that_cannot_be_kept_is_refused_before_it_is_computed(trained, tmp_
     place = the_run(tmp_path) / "eval"
     place.rmdir()
     place.touch()
-    monkeypatch.setattr("peref.cli.evaluate.evaluate", lambda *args, **given: pytest.fail("it was computed"))
+    monkeypatch.setattr("peref.evaluate.evaluate", lambda *args, **given: pytest.fail("it was computed"))
     code, out, err = trained("eval", *extra)
     assert code == 1
     assert f"{Path('runs') / place.parent.name / 'eval'}: a file, where a folder belongs" in (

@@ -101,7 +101,7 @@ def test_the_grid(write):
 def test_the_example_of_the_page(tmp_path):
     page = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
     (tmp_path / "grid.toml").write_text(re.search(r"`grid.toml`:\n\n```\n(.*?)```", page, re.S)[1])
-    plan = cli.sweep_of(cli.sheet_of(SimpleNamespace(file=str(tmp_path / "grid.toml"), runs=None)))
+    plan = cli.sweep_of(cli.sheet_of(SimpleNamespace(file=str(tmp_path / "grid.toml"), runs="runs")))
     assert (len(plan.tasks), plan.longest) == (22, 2048)
     assert "here 22" in page
     assert "array=0-21 " in page

@@ -133,9 +133,8 @@ def explain(error: BaseException) -> tuple[str, str, int]:
 
     what = f"{type(error).__name__}: {error}"
     if own := modules.everyone():  # then somebody else's text has had a part in it
-        said = (
-            modules.blamed(error) or f"{what}, with {', '.join(own)} not of peref (`--traceback` shows where)"
-        )
+        with_them = f"{what}, with {', '.join(own)} not of peref (`--traceback` shows where)"
+        said = modules.blamed(error) or with_them
         look = f"{share.program()} laws {next(iter(own.values()))}"
         return "misuse", f"{said}; to see what is wrong with it: {look}", 2
     report = "please report it, with what the same command says after `--traceback`"

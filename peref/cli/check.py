@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import click
 
 from peref import share, store
-from peref.cli import completion, options, text
+from peref.cli import options, text
 from peref.cli.narrow import narrowed
+from peref.cli.options import Document, Given, option
 from peref.errors import Misuse, printable, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
@@ -32,80 +32,74 @@ WRITERS: dict[str, Callable[[Report, Book], str]] = {
 }
 
 
-@click.command("check", cls=options.Command)
-@click.argument(
-    "output", required=False, metavar="[OUT.safetensors]", shell_complete=completion.complete_file
-)
-@click.option(
+def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
+    """What writes a report of this kind, and where to."""
+    kind, _, path = item.partition(":")
+    if kind not in WRITERS or not path:
+        raise ValueError(f"'{item}'; expected junit:FILE, json:FILE or html:FILE")
+    return WRITERS[kind], path
+
+
+@options.command("check")
+@options.argument("output", options.FILE, metavar="[OUT.safetensors]", required=False)
+@option(
     "--impl",
-    metavar="MODULE:FUNCTION",
-    help="Call function(case, inputs) for each case instead of reading a file. What it is given and returns: "
+    "Call function(case, inputs) for each case instead of reading a file. What it is given and returns: "
     "docs/checking.md.",
+    metavar="MODULE:FUNCTION",
 )
-@click.option(
-    "--for",
-    "thing",
-    metavar="ENCODING.LEVEL",
-    callback=lambda ctx, param, name: name and name.lower(),
-    help="With --impl: ask for this alone, such as rope.op. The function takes inputs, facts and options by "
+@option(
+    "--for thing",
+    "With --impl: ask for this alone, such as rope.op. The function takes inputs, facts and options by "
     "name, those that its signature names.",
+    options.Kind("ENCODING.LEVEL", read=str.lower),
 )
-@options.flag("--in-process", "With --impl: call it in this process, for a debugger.")
-@click.option(
+@option("--in-process", "With --impl: call it in this process, for a debugger.", bool)
+@options.encoding_option(
     "--start",
+    "Print a function of this encoding to start from, in NumPy, for --for; check nothing.",
     metavar="NAME",
-    type=options.ENCODINGS,
-    help="Print a function of this encoding to start from, in NumPy, for --for; check nothing.",
 )
-@options.file_option(
-    *("--cmd", "program"),
+@option(
+    "--cmd program",
+    "Ask this program for each case, in JSON lines over stdin and stdout.",
+    options.FILE,
     metavar="COMMAND",
-    help="Ask this program for each case, in JSON lines over stdin and stdout.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1),
-    default=SECONDS,
-    help="Seconds that --cmd or --impl has for an answer.",
+@option(
+    "--timeout", "Seconds that --cmd or --impl has for an answer.", click.FloatRange(0.1), default=SECONDS
 )
 @options.golden_folder("Golden files to check against.  [default: those that come with peref]")
-@options.flag(
+@option(
     "--full",
     "Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.",
+    bool,
 )
-@options.patterns(
-    "--case", "cases", "Only these cases, such as 'rope.op/*'.", shell_complete=completion.cases
-)
-@options.patterns(
-    *("--group", "groups", "Only these groups, such as rotate_op."), shell_complete=completion.complete_group
-)
+@option("--case cases", "Only these cases, such as 'rope.op/*'.", options.CASES, multiple=True)
+@option("--group groups", "Only these groups, such as rotate_op.", options.GROUPS, multiple=True)
 @narrowed
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    type=click.Choice(list(DTYPES)),
-    help="Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.  "
+@option(
+    "--dtype dtypes",
+    "Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.  "
     "[default: f32 and f64 with --impl, f64 with --cmd]",
+    [*DTYPES],
+    multiple=True,
 )
-@options.flag("--no-vjp", "There are no gradients: their absence is no failure.")
+@option("--no-vjp", "There are no gradients: their absence is no failure.", bool)
 @options.least_class("The least accurate class that passes.")
 @options.most_shown("How many failures to show in full.")
-@options.file_option(
+@option(
     "--xfail",
-    help="Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
+    "Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
+    options.FILE,
 )
-@click.option(
-    "--report",
-    "written",
+@option(
+    "--report written",
+    "Also write junit:FILE, json:FILE or html:FILE.",
+    options.Kind("KIND:FILE", read=form_of),
     multiple=True,
-    metavar="KIND:FILE",
-    help="Also write junit:FILE, json:FILE or html:FILE.",
 )
-@options.as_json
-@click.pass_context
-@options.together
-def command(ctx: click.Context, given: SimpleNamespace) -> None:
+def command(given: Given) -> Document | None:
     """Check tensors against the golden files.
 
     Exit codes: 0 all is right, 1 something is wrong, 3 no golden files, 4 the program broke, 5 nothing was
@@ -116,11 +110,10 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     them.
     """
     refuse_contradictions(given)
-    written = [form_of(item) for item in given.written]
     book = Book(share.folder("golden") if given.folder is None else Path(given.folder))
     if given.start is not None:
         print(printable(start_of(given.start, book.only((given.start,)))), end="")
-        return
+        return None
     with theirs():
         tensors = {} if given.output is None else given_tensors(Path(given.output), given.folder, book)
     if given.full or set(given.levels) & set(selection.OF_FULL):
@@ -148,30 +141,20 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         how = (limit, given.timeout, vjp)
         reports = [check_program(given.program, book, pick, dtype, *how) for dtype in dtypes or ("f64",)]
     report = merged(reports, tuple(known), repeating(given))
-    for form, path in written:
+    for form, path in given.written:
         store.write_text(path, form(report, book))
     data = report_data(report, book) if given.as_json else {}
-    text.emit(given.as_json, data, report_lines(report, book, given.most))
-    ctx.exit(report.exit_code)
+    return data, report_lines(report, book, given.most), report.exit_code
 
 
-def refuse_contradictions(given: SimpleNamespace) -> None:
+def refuse_contradictions(given: Given) -> None:
     """Raises Misuse for options that do not go together."""
     if sum(x is not None for x in (given.output, given.impl, given.program, given.start)) != 1:
         raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND, or --start")
-    for option, chosen in (("--for", given.thing), ("--in-process", given.in_process)):
-        if chosen and given.impl is None:
-            raise Misuse(f"{option} is about a function; name it with --impl MODULE:FUNCTION")
+    if given.impl is None and (said := given.said("thing", "in_process")):
+        raise Misuse(f"{said[0]} is about a function; name it with --impl MODULE:FUNCTION")
     if given.thing and (given.encodings or given.levels):
         raise Misuse(f"--for {given.thing} says encoding and level; leave out --pe and --level")
-
-
-def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
-    """What writes a report of this kind, and where to."""
-    kind, _, path = item.partition(":")
-    if kind not in WRITERS or not path:
-        raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
-    return WRITERS[kind], path
 
 
 def given_tensors(output: Path, folder: str | None, book: Book) -> dict[str, Tensor]:
@@ -183,7 +166,7 @@ def given_tensors(output: Path, folder: str | None, book: Book) -> dict[str, Ten
     return read_tensors(output, LARGEST_OUTPUT)
 
 
-def repeating(given: SimpleNamespace) -> str:
+def repeating(given: Given) -> str:
     """The command that gives the report, without the choice of cases."""
     options = {"--impl": given.impl, "--cmd": given.program, "--golden": given.folder, "--for": given.thing}
     words = [given.output] if given.output else []

@@ -7,60 +7,67 @@ Not here: commands (app), options and those with a click.Choice, which click com
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ZshComplete,
-    add_completion_class,
-    shell_complete,
-)
+from click import shell_completion as shells
+from click.shell_completion import CompletionItem
 
 from peref import data, share
 from peref.config import Config
+from peref.encodings import names
 from peref.errors import Misuse, PerefError
 from peref.member import kinds
 from peref.runs import newest, open_run
 
 RUNS = "runs"  # the folder that runs are in unless --runs says another
 Items = list[CompletionItem[str]]
+Completer = Callable[[click.Context, str], Items]  # what is offered for a word that is begun
 
 
 def beginning(incomplete: str, words: Iterable[str]) -> Items:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def among(*words: str) -> Completer:
+    return lambda ctx, incomplete: beginning(incomplete, words)
+
+
+def files(ctx: click.Context, incomplete: str) -> Items:
     return [CompletionItem(incomplete, type="file")]
 
 
-def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """NAME= of the options that the encodings have, perhaps behind an index; after the = the words that
-    fit.
-    """
+def folders(ctx: click.Context, incomplete: str) -> Items:
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def encodings(ctx: click.Context, incomplete: str) -> Items:
+    """The last of those with commas between them, or a file."""
+    before, comma, last = incomplete.rpartition(",")
+    if "/" in last or last.startswith("."):
+        return files(ctx, incomplete)
+    before += comma
+    return beginning(before + last.lower(), [before + name for name in names()])
+
+
+def assignments(known: Mapping[str, Any], incomplete: str) -> Items:
+    """NAME= of what has an annotation, perhaps behind an index; after the = the words that fit."""
     index, dot, _ = incomplete.partition(".")
     before = f"{index}." if dot and index.isdecimal() else ""
     values = choices if "=" in incomplete else lambda kind: [""]
-    known = known_options(ctx)
-    return beginning(
-        incomplete, [f"{before}{name}={value}" for name in known for value in values(known[name])]
-    )
+    offered = [f"{before}{name}={value}" for name in known for value in values(known[name])]
+    return beginning(incomplete, offered)
 
 
-def fields_of_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """NAME= of the fields of a model; after the = the words that fit."""
-    values = choices if "=" in incomplete else lambda kind: [""]
-    known = {name: kind for name, kind in get_type_hints(Config).items() if name != "pe"}
-    return beginning(incomplete, [f"{name}={value}" for name in known for value in values(known[name])])
+def fields_of_models(ctx: click.Context, incomplete: str) -> Items:
+    kinds_of = get_type_hints(Config).items()
+    return assignments({name: kind for name, kind in kinds_of if name != "pe"}, incomplete)
 
 
-def known_options(ctx: click.Context) -> dict[str, Any]:
-    """Option -> annotation, of the encodings on the line, else those of the run, else that of train."""
+def settings(ctx: click.Context, incomplete: str) -> Items:
+    """Options of the encodings on the line, else of those of the run, else of that of train."""
     if named := ctx.params.get("pe") or ctx.params.get("name"):
         members = named.split(",")
     elif {"run", "named"} & ctx.params.keys():
@@ -69,10 +76,8 @@ def known_options(ctx: click.Context) -> dict[str, Any]:
         members = [name for name, _ in run.record["config"]["pe"]]
     else:
         members = [name for name, _ in Config.pe]
-    found: dict[str, Any] = {}
-    for name in members:
-        found |= kinds(name)
-    return found
+    known = {option: kind for name in members for option, kind in kinds(name).items()}
+    return assignments(known, incomplete)
 
 
 def choices(kind: Any) -> list[str]:
@@ -83,44 +88,44 @@ def choices(kind: Any) -> list[str]:
     return words[kind] if kind in words else [word for part in get_args(kind) for word in choices(part)]
 
 
-def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def runs(ctx: click.Context, incomplete: str) -> Items:
     """Run folders, the newest first, in the folder that is begun or in that of the runs; else any folder."""
     place = Path(incomplete).parent if "/" in incomplete else Path(RUNS)
     found = sorted((str(path.parent) for path in place.glob("*/run.json")), reverse=True)
-    return beginning(incomplete, found) or [CompletionItem(incomplete, type="dir")]
+    return beginning(incomplete, found) or folders(ctx, incomplete)
 
 
-def complete_text(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def corpora(ctx: click.Context, incomplete: str) -> Items:
     """Those with a name, and files."""
-    return complete_file(ctx, param, incomplete) + beginning(incomplete, data.known())
+    return files(ctx, incomplete) + beginning(incomplete, data.known())
 
 
-def cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    return beginning(incomplete, book(ctx).entries)
-
-
-def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    return beginning(incomplete, sorted({entry.group for entry in book(ctx).entries.values()}))
-
-
-def book(ctx: click.Context) -> Any:
-    """The golden files of the command."""
+def entries(ctx: click.Context) -> Any:
+    """The cases of the golden files of the command."""
     from peref.golden.spec.book import Book  # here, for most commands need none of it
 
-    return Book(Path(ctx.params.get("folder") or share.folder("golden")))
+    return Book(Path(ctx.params.get("folder") or share.folder("golden"))).entries
 
 
-def flags(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def cases(ctx: click.Context, incomplete: str) -> Items:
+    return beginning(incomplete, entries(ctx))
+
+
+def groups(ctx: click.Context, incomplete: str) -> Items:
+    return beginning(incomplete, sorted({entry.group for entry in entries(ctx).values()}))
+
+
+def flags(ctx: click.Context, incomplete: str) -> Items:
     from peref.golden.spec.book import known_flags
 
     return beginning(incomplete, known_flags())
 
 
-@add_completion_class
-class Bash(BashComplete):
+@shells.add_completion_class
+class Bash(shells.BashComplete):
     """Its readline ends a word at = and at :, and wants what comes after; click wants the whole."""
 
-    source_template = BashComplete.source_template.replace(
+    source_template = shells.BashComplete.source_template.replace(
         "COMPREPLY+=($value)", "COMPREPLY+=($value)\n            [[ $value == *= ]] && compopt -o nospace"
     )
 
@@ -140,20 +145,20 @@ class Bash(BashComplete):
         return f"{item.type},{item.value.removeprefix(begun)}"
 
 
-@add_completion_class
-class Zsh(ZshComplete):
+@shells.add_completion_class
+class Zsh(shells.ZshComplete):
     """No space after NAME=."""
 
-    source_template = ZshComplete.source_template.replace(
+    source_template = shells.ZshComplete.source_template.replace(
         'completions+=("$key")', '[[ "$key" == *= ]] && compadd -U -S "" -- "$key" || completions+=("$key")'
     )
 
 
-@add_completion_class
-class Fish(FishComplete):
+@shells.add_completion_class
+class Fish(shells.FishComplete):
     """Only the first comma parts the kind of a word from the word."""
 
-    source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
+    source_template = shells.FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
 def answer(group: click.Group, instruction: str) -> int:
@@ -162,7 +167,7 @@ def answer(group: click.Group, instruction: str) -> int:
     """
     failed = 0
     with contextlib.suppress(PerefError, OSError):
-        failed = shell_complete(group, {}, "peref", share.COMPLETE, instruction)
+        failed = shells.shell_complete(group, {}, "peref", share.COMPLETE, instruction)
     if failed:
         raise Misuse(f"{share.COMPLETE} is {instruction!r}; expected bash_source, zsh_source or fish_source")
     return 0

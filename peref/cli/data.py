@@ -4,31 +4,26 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-import click
-
 from peref.cli import options, text
+from peref.cli.options import Document, Given
 from peref.data import STDLIB, catalogue, stdlib
 from peref.errors import Misuse
 
 
-@click.command("data", cls=options.Command)
-@options.as_json
-def command(as_json: bool) -> None:
+@options.command("data")
+def command(given: Given) -> Document:
     """The texts to train on: those that come with peref, the default first, and this Python's own library."""
     corpora = [*map(asdict, catalogue().values()), of_python()]
-    text.emit(as_json, {"corpora": corpora}, corpus_lines(corpora))
+    return {"corpora": corpora}, corpus_lines(corpora)
 
 
 def corpus_lines(corpora: list[dict[str, Any]]) -> Iterator[str]:
     """The same for people."""
     for item in corpora:
-        yield item["name"]
-        yield text.labelled("  text", item["title"])
-        if item["bytes"] is not None:
-            yield text.labelled("  size", f"{item['bytes']:,} bytes")
-            yield text.labelled("  SHA-256", item["sha256"])
-        yield text.labelled("  source", item["source"])
-        yield text.labelled("  licence", item["licence"]) + "\n"
+        size = item["bytes"] and f"{item['bytes']:,} bytes"
+        parts = {"text": item["title"], "size": size, "SHA-256": item["sha256"]}
+        parts |= {key: item[key] for key in ("source", "licence")}
+        yield text.block(item["name"], parts) + "\n"
     yield text.labelled("or", "train --data PATH: any text file, or a folder of them")
 
 

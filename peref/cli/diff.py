@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import click
-
-from peref.cli import completion, options, text
+from peref.cli import options, text
+from peref.cli.options import Document, Given, option
 from peref.errors import counted, theirs
 from peref.golden.judge.diff import RULES, Difference, compare_files, diagnosed_failures
 from peref.golden.judge.report import Report
@@ -17,26 +15,19 @@ from peref.golden.spec.rule import beyond
 from peref.trace_diff.first import Walk, first_difference, said_of_trace
 
 
-@click.command("diff", cls=options.Command)
-@click.argument("first", shell_complete=completion.complete_file)
-@click.argument("second", shell_complete=completion.complete_file)
-@click.option(
-    "--rule",
-    type=click.Choice(RULES),
-    help="How to compare.  [default: golden where FIRST has budgets, else allclose]",
-)
-@click.option(
+@options.command("diff")
+@options.argument("first", options.FILE, metavar="FIRST")
+@options.argument("second", options.FILE, metavar="SECOND")
+@option("--rule", "How to compare.  [default: golden where FIRST has budgets, else allclose]", [*RULES])
+@option(
     "--tolerance",
-    type=float,
+    "For --rule allclose: the error allowed, relative to the largest element.",
+    float,
     default=1e-6,
-    help="For --rule allclose: the error allowed, relative to the largest element.",
 )
 @options.least_class("For --rule golden: the least accurate class that passes.")
 @options.most_shown("How many differences to show.")
-@options.as_json
-@click.pass_context
-@options.together
-def command(ctx: click.Context, given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
     Where FIRST is what `trace` wrote, they are gone through in the order of computation, each judged by what
@@ -49,8 +40,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     with theirs():
         if given.rule in (None, "golden") and (words := said_of_trace(Path(first))):
             walk = first_difference(Path(first), Path(second), words, limit)
-            text.emit(given.as_json, walk_data(walk), walk_lines(walk, second, limit))
-            ctx.exit(1 if walk.found else 0)
+            return walk_data(walk), walk_lines(walk, second, limit), int(bool(walk.found))
         found = compare_files(Path(first), Path(second), given.rule, given.tolerance, limit)
     folder, report = diagnosed_failures(found, Path(first), Path(second), limit)
     data = asdict(found) | {
@@ -59,8 +49,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         "unexplained": [asdict(one) for one in report.unexplained],
     }
     report = replace(report, repeat=text.command("check", second, "--golden", folder or ""))
-    text.emit(given.as_json, data, difference_lines(first, found, report, most))
-    ctx.exit(1 if found.differ else 0)
+    return data, difference_lines(first, found, report, most), int(bool(found.differ))
 
 
 def difference_lines(first: str, found: Difference, report: Report, most: int) -> Iterator[str]:

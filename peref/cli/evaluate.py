@@ -4,141 +4,79 @@ import contextlib
 import hashlib
 import os
 import re
-import sys
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import click
 import numpy as np
 
+from peref import evaluate as loss
 from peref import store
-from peref.cli import completion, options, text
-from peref.cli.found import Say, Trained, TrainedOnTask, backend_of, find_task, find_trained, raw_text, reach
-from peref.cli.progress import Progress
+from peref.cli import options, text
+from peref.cli.found import Trained, backend_of, cycles, find_trained, raw_text, reach
+from peref.cli.options import Document, Given
 from peref.cli.side_by_side import side_by_side, table_lines
 from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
 from peref.errors import Misuse, counted
-from peref.evaluate import (
-    Protocol,
-    check_evaluation,
-    check_loss,
-    differing,
-    evaluate,
-    lengths,
-    stored,
-    under,
-)
 from peref.exact_match import SURE, effective_length, exact_match, in_words, lengths_of
 from peref.masking import CHOSEN
-from peref.pair import Pair
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
-from peref.tasks import DEPTHS
+from peref.tasks import DEPTHS, Exercise
 from peref.vocabulary import Vocabulary
 
 BYTES, SAMPLES = 131072, 400
+PROTOCOLS = ("non-overlapping", "sliding")
 
 
-@click.command("eval", cls=options.Command)
-@click.argument("named", nargs=-1, metavar="[RUN]...", shell_complete=completion.runs)
-@click.option(
-    "--len",
-    "longest",
-    type=int,
-    help="The longest length.  [default: four times that of training, where the encoding allows]",
+Measured = tuple[dict[str, Any], list[str]]  # the document of a run, and its tables
+
+
+@options.command("eval")
+@options.argument("named", options.RUN, nargs=-1)
+@options.option(
+    "--len longest",
+    "The longest length.  [default: four times that of training, where the encoding allows]",
+    int,
 )
-@click.option(
-    "--protocol",
-    type=click.Choice(["non-overlapping", "sliding"]),
-    help="How the text is cut into windows.  [default: non-overlapping]",
+@options.option("--protocol", "How the text is cut into windows.", [*PROTOCOLS], default=PROTOCOLS[0])
+@options.option(
+    "--stride", "Tokens by which a sliding window moves.  [default: half the training length]", int
 )
-@click.option(
-    "--stride", type=int, help="Tokens by which a sliding window moves.  [default: half the training length]"
-)
-@click.option("--bytes", "count", type=int, help=f"Bytes of held-out text to read.  [default: {BYTES}]")
+@options.option("--bytes count", "Bytes of held-out text to read.", int, default=BYTES)
 @options.task_option("Evaluate the newest run of this task.")
-@options.size_option("--samples", f"Held-out sources of a task, at each length.  [default: {SAMPLES}]")
+@options.option("--samples", "Held-out sources of a task, at each length.", options.SIZE, default=SAMPLES)
 @options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
 @options.of_a_run
-@options.together
-def command(given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a
     stated protocol; of a task, how many answers are exactly right. Several runs make one table.
     """
-    out = sys.stderr if given.as_json else sys.stdout
-
-    def say(name: str, what: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
-            print(text.labelled(name, what), file=out, flush=True)
-
     if twice := sorted({name for name in given.named if given.named.count(name) > 1}):
         raise Misuse(f"{', '.join(twice)} is named twice; a table has each run once")
-    asked = [asked_of(given, name) for name in given.named or (None,)]
-    if len({isinstance(one, Asked) for one in asked}) > 1:
+    found = [find_trained(given, name) for name in given.named or (None,)]
+    if len({one.run.task is None for one in found}) > 1:
         raise Misuse("some of these runs were trained on a text and some on a task; evaluate them apart")
+    work = [of_task(given, one, one.exercise) if one.exercise else of_text(given, one) for one in found]
+    for one in work:
+        next(one)
     results = []
-    for one in asked:
-        results.append(of_text(one, given, say) if isinstance(one, Asked) else of_task(one, given, say))
-        say("stored", results[-1][0]["file"]) if len(asked) > 1 else None
-    if len(asked) == 1:
-        found, lines = results[0]
-        text.emit(given.as_json, found, lines)
-    else:
-        found = side_by_side([found for found, _ in results])
-        text.emit(given.as_json, found, table_lines(found))
+    for one in work:
+        results.append(next(one))
+        if len(work) > 1:
+            say(given, "stored", results[-1][0]["file"])
+    if len(results) == 1:
+        return results[0]
+    table = side_by_side([document for document, _ in results])
+    return table, table_lines(table)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A run of a text and all that its evaluation depends on; `path` is where the result goes."""
-
-    found: Trained
-    cfg: Config
-    longest: int
-    rule: Protocol
-    corpus: Corpus
-    part: np.ndarray
-    per_byte: float
-    known: Vocabulary
-    path: Path
-
-    @property
-    def same(self) -> bool:
-        """Whether the text is that of the run."""
-        return self.corpus.sha256 == self.found.run.record["data"]["sha256"]
-
-
-def asked_of(given: SimpleNamespace, named: str | None) -> Asked | TrainedOnTask:
-    """What is to be evaluated of the run that is named, or the newest. Raises Misuse for what cannot be."""
-    if found_task := find_task(given, named):
-        return found_task
-    if given.samples is not None:
-        raise Misuse("--samples is for a run that was trained on a task; leave it out")
-    found = find_trained(named, given.runs, given.pe)
-    trained, count = found.cfg, BYTES if given.count is None else given.count
-    cfg = under(trained, given.pe, given.settings)
-    longest = reach(cfg, found.dtype) if given.longest is None else given.longest
-    if longest < 1:
-        raise Misuse(f"--len is {longest}; expected at least 1")
-    if count < longest:
-        raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
-    rule = rule_of(given.protocol or "non-overlapping", given.stride, trained.L, longest)
-    corpus = corpus_of(found.run, given.data)
-    part, per_byte = tokens_of(found.vocabulary, corpus.valid[: count + 1])
-    check_evaluation(cfg, found.params, part, longest)
-    same = corpus.sha256 == found.run.record["data"]["sha256"]
-    marks = [
-        *marks_of(rule, cfg, trained, corpus, same, min(count, corpus.valid.size - 1)),
-        *marks_of_files(found.run, cfg),
-    ]
-    path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
-    store.check_writable(path.parent, found.run.folder)
-    return Asked(found, cfg, longest, rule, corpus, part, per_byte, found.vocabulary, path)
+def say(given: Given, name: str, words: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
+        given.say(name, words)
 
 
 def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
@@ -152,113 +90,125 @@ def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
     return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0
 
 
-def of_text(asked: Asked, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
-    """The document of an evaluation, and its tables of lengths and positions."""
-    found, cfg, longest, part, rule = asked.found, asked.cfg, asked.longest, asked.part, asked.rule
-    trained, record, unit = found.cfg, found.run.record, asked.known.unit
-    be = backend_of(given, found.dtype, partial(say, "note"))
-    say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
+def of_text(given: Given, found: Trained) -> Iterator[Measured]:
+    """An evaluation with its tables of lengths and positions. What cannot be evaluated is refused before the
+    first that comes, which is empty.
+    """
+    run, trained, known = found.run, found.cfg, found.vocabulary
+    if given.said("samples"):
+        raise Misuse("--samples is for a run that was trained on a task; leave it out")
+    cfg = loss.under(trained, given.pe, given.settings)
+    longest = reach(cfg, found.dtype) if given.longest is None else given.longest
+    if longest < 1:
+        raise Misuse(f"--len is {longest}; expected at least 1")
+    if given.count < longest:
+        what = f"--bytes is {given.count}, too little text for --len {longest}"
+        raise Misuse(f"{what}; expected at least {longest}")
+    rule = rule_of(given, trained.L, longest)
+    corpus = corpus_of(run, given.data)
+    part, per_byte = tokens_of(known, corpus.valid[: given.count + 1])
+    loss.check_evaluation(cfg, found.params, part, longest)
+    same = corpus.sha256 == run.record["data"]["sha256"]
+    other_text = [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
+    if (count := min(given.count, corpus.valid.size - 1)) != min(BYTES, corpus.valid.size - 1):
+        other_text.append(f"{count}bytes")
+    marks = [str(longest), *marks_of(rule, run, cfg, trained, other_text)]
+    path = run.folder / "eval" / f"{'-'.join(marks)}.json"
+    store.check_writable(path.parent, run.folder)
+    yield {}, []
+
+    be = backend_of(given, found.dtype)
+    say(given, "run", f"{run.folder}{found.how}, step {found.step:,} of {run.record['steps']:,}")
     before = "" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"
-    say("encoding", f"{text.cycle(cfg.pe)}{before}")
-    for words in differing(found.run):
-        say("NOTE", words)
-    other = "" if asked.same or not record["steps"] else "; NOT the text of the run"
-    of = counted(part.size - 1, unit)
-    of += f", {1 / asked.per_byte:.2f} bytes each," if asked.per_byte != 1 else ""
-    say("data", f"{asked.corpus.name}, {of} of the part held out{other}")
-    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {unit}s are asked"
-    say("protocol", f"{rule}{masked}")
-    say("backend", text.chosen(be.name, given.backend))
-    per_byte, measure = asked.per_byte, asked.known.measure
-    rows, byte = [], measure.removeprefix("bits/") if cfg.causal else measure.replace("bits/", "masked ")
-    whole = len(lengths(trained.L, longest)) * (part.size - 1)
-    with (
-        np.errstate(all="ignore"),
-        Progress(whole, f"{unit}s", scaled=True, plain=given.as_json) as bar,
-    ):
-        for row in evaluate(
-            cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add, per_byte=per_byte
-        ):
+    say(given, "encoding", f"{text.cycle(cfg.pe)}{before}")
+    for words in loss.differing(run):
+        say(given, "NOTE", words)
+    other = "" if same or not run.record["steps"] else "; NOT the text of the run"
+    of = counted(part.size - 1, known.unit)
+    of += f", {1 / per_byte:.2f} bytes each," if per_byte != 1 else ""
+    say(given, "data", f"{corpus.name}, {of} of the part held out{other}")
+    masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {known.unit}s are asked"
+    say(given, "protocol", f"{rule}{masked}")
+    say(given, "backend", text.chosen(be.name, given.backend))
+    byte = known.measure.removeprefix("bits/") if cfg.causal else known.measure.replace("bits/", "masked ")
+    rows, whole = [], len(loss.lengths(trained.L, longest)) * (part.size - 1)
+    with np.errstate(all="ignore"), given.progress(whole, f"{known.unit}s", scaled=True) as bar:
+        how: dict[str, Any] = {"protocol": rule, "be": be, "progress": bar.add, "per_byte": per_byte}
+        for row in loss.evaluate(cfg, found.params, part, longest, **how):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
-    how: dict[str, Any] = {"trained_on": record["data"]["sha256"], "be": be, "per_byte": per_byte}
-    result = text.finite(stored(rule, asked.corpus.sha256, part, found.step, cfg, rows, **how))
-    store.write_text(asked.path, store.canonical(result) + "\n", found.run.folder)
-    lengthwise, placewise = (
-        by_length(result["rows"], trained.L, byte, per_byte),
-        by_place(result["by_position"], byte, unit),
-    )
-    said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
-    said.append(text.labelled("stored", str(asked.path)))
-    about = {"run": str(found.run.folder), "file": str(asked.path), "unit": f"bits/{byte}"}
-    return about | result, said
+    how = {"trained_on": run.record["data"]["sha256"], "be": be, "per_byte": per_byte}
+    result = text.finite(loss.stored(rule, corpus.sha256, part, found.step, cfg, rows, **how))
+    store.write_text(path, store.canonical(result) + "\n", run.folder)
+    lengthwise = by_length(result["rows"], trained.L, byte, per_byte)
+    placewise = by_place(result["by_position"], byte, known.unit)
+    lines = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
+    about = {"run": str(run.folder), "file": str(path), "unit": f"bits/{byte}"}
+    yield about | result, [*lines, text.labelled("stored", str(path))]
 
 
-def of_task(found: TrainedOnTask, given: SimpleNamespace, say: Say) -> tuple[dict[str, Any], list[str]]:
-    """The document and table of a task: answers that are exactly right, by the length of their sources."""
-    exercise, cfg, count = found.exercise, found.cfg, SAMPLES if given.samples is None else given.samples
-    trained, least = exercise.longest, exercise.task.shortest
-    longest = 2 * trained if given.longest is None else given.longest
+def of_task(given: Given, found: Trained, exercise: Exercise) -> Iterator[Measured]:
+    """The same of a task: answers that are exactly right, by the length of their sources."""
+    run, cfg, count, trained = found.run, found.cfg, given.samples, exercise.longest
+    longest, least = 2 * trained if given.longest is None else given.longest, exercise.task.shortest
     if longest < least:
         raise Misuse(f"--len is {longest}; expected at least {least}")
-    end, name = cfg.ends(dtype := found.params["embed.weight"].dtype)
+    end, name = cfg.ends(found.dtype)
     if (tokens := replace(exercise, longest=longest).tokens) > end:
-        raise Misuse(
-            f"--len {longest} has {tokens} tokens; expected a length with at most {end}: {name} ends"
-        )
-    be = backend_of(given, dtype, partial(say, "note"))
-    say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {found.run.record['steps']:,}")
-    if isinstance(cfg, Pair):
-        say("encoder", text.cycle(cfg.encoder.pe))
-        say("decoder", text.cycle(cfg.decoder.pe))
-    else:
-        say("encoding", text.cycle(cfg.pe))
-    say("task", f"{exercise.name}: {exercise.task.words}; {count:,} held-out samples a length")
-    say("backend", text.chosen(be.name, given.backend))
+        what = f"--len {longest} has {tokens} tokens"
+        raise Misuse(f"{what}; expected a length with at most {end}: {name} ends")
+    yield {}, []
+
+    be = backend_of(given, found.dtype)
+    say(given, "run", f"{run.folder}{found.how}, step {found.step:,} of {run.record['steps']:,}")
+    for label, words in cycles(cfg).items():
+        say(given, label, words)
+    say(given, "task", f"{exercise.name}: {exercise.task.words}; {count:,} held-out samples a length")
+    say(given, "backend", text.chosen(be.name, given.backend))
     params, rows = be.place(found.params), []
     with np.errstate(all="ignore"):
         for length in lengths_of(exercise, longest):
             rows.append(exact_match(cfg, params, replace(exercise, longest=length), count, be=be))
-            check_loss(rows[-1])
-    path = found.run.folder / "eval" / f"{exercise.name}-{longest}-{count}.json"
+            loss.check_loss(rows[-1])
+    path = run.folder / "eval" / f"{exercise.name}-{longest}-{count}.json"
     result: dict[str, Any] = {"task": exercise.name, "samples": count, "step": found.step, "L": trained}
     result |= {"pe": cfg.to_json()["pe"], "effective": effective_length(rows, trained)}
     result |= {"rows": text.finite(rows)}
-    store.write_text(path, store.canonical(result) + "\n", found.run.folder)
+    store.write_text(path, store.canonical(result) + "\n", run.folder)
     head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
     cells = [
         [
             *(f"{row['length']:,}", f"{row['exact']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"),
-            *(f"{row['tokens_right']:.4f}", f"{row['loss']:.4f}", f"{row['bpb']:.4f}"),
+            *(f"{row[key]:.4f}" for key in ("tokens_right", "loss", "bpb")),
         ]
         for row in rows
     ]
-    said = ["", text.table(head, cells), ""]
+    lines = ["", text.table(head, cells), ""]
     if exercise.task.deep:
         share = lambda x: "-" if x is None else f"{x:.2f}"
         deep = [[f"{row['length']:,}", *map(share, row["by_depth"])] for row in rows]
         head = ["length", *(f"at {depth:.0%}" for depth in DEPTHS)]
-        said += ["exactly right, by how deep in it the answer stands\n", text.table(head, deep), ""]
+        lines += ["exactly right, by how deep in it the answer stands\n", text.table(head, deep), ""]
     what = f"{SURE:.0%} exactly right there and at all shorter lengths"
-    said.append(text.labelled("effective", f"{in_words(result['effective'])}: {what}"))
-    said.append(text.labelled("stored", str(path)))
-    return {"run": str(found.run.folder), "file": str(path), **result}, said
+    lines.append(text.labelled("effective", f"{in_words(result['effective'])}: {what}"))
+    about = {"run": str(run.folder), "file": str(path)}
+    yield about | result, [*lines, text.labelled("stored", str(path))]
 
 
-def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Protocol:
+def rule_of(given: Given, trained: int, longest: int) -> loss.Protocol:
     """The protocol in the words of the command line; a sliding window moves by the shortest length of the
     table unless said.
     """
-    if protocol != "sliding":
-        if stride is not None:
-            what = f"--stride {stride} belongs to --protocol sliding"
+    if given.protocol == PROTOCOLS[0]:
+        if given.stride is not None:
+            what = f"--stride {given.stride} belongs to --protocol sliding"
             raise Misuse(f"{what}; say that too, or leave the stride out")
-        return Protocol()
-    shortest = lengths(trained, longest)[0]
-    stride = shortest if stride is None else stride
+        return loss.Protocol()
+    shortest = loss.lengths(trained, longest)[0]
+    stride = shortest if given.stride is None else given.stride
     if not 1 <= stride <= shortest:
         raise Misuse(f"--stride is {stride}; expected 1 to {shortest}, the shortest length of the table")
-    return Protocol(stride)
+    return loss.Protocol(stride)
 
 
 def corpus_of(run: Run, spec: str | None) -> Corpus:
@@ -275,14 +225,13 @@ def corpus_of(run: Run, spec: str | None) -> Corpus:
     return corpus
 
 
-def marks_of(
-    rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same: bool, count: int
-) -> list[str]:
+def marks_of(rule: loss.Protocol, run: Run, cfg: Config, trained: Config, of_corpus: list[str]) -> list[str]:
     """What tells the file of one evaluation from that of another at the same length; nothing for the default
     one.
 
     Of the encoding: its name and what differs from its defaults, or where the name is that of the training
-    only what differs from that.
+    only what differs from that; and the digest of each that is not built in, where it is not what the run
+    began with.
     """
     marks = [] if rule.stride is None else [f"sliding{rule.stride}"]
     before = trained
@@ -291,25 +240,13 @@ def marks_of(
         before = replace(cfg, pe=tuple((name, {}) for name, _ in cfg.pe), R=Config.R, layout=Config.layout)
     for index, ((_, now), (_, then)) in enumerate(zip(cfg.pe, before.pe, strict=True)):
         at = f"{index}." if len(cfg.pe) > 1 else ""
-        marks += [
-            legible(f"{at}{option}={text.shown(value)}")
-            for option, value in now.items()
-            if value != then.get(option, ...)
-        ]
-    marks += [
-        f"{option}={getattr(cfg, field)}"
-        for option, field in OF_ROTATIONS.items()
-        if getattr(cfg, field) != getattr(before, field)
-    ]
-    marks += [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
-    return marks + ([] if count == min(BYTES, corpus.valid.size - 1) else [f"{count}bytes"])
-
-
-def marks_of_files(run: Run, cfg: Config) -> list[str]:
-    """The digest of each encoding that is not built in, where it is not what the run began with."""
-    here = {name: found.sha256 for name in cfg.encodings if (found := origin(name))}
+        other = {key: value for key, value in now.items() if value != then.get(key, ...)}
+        marks += [legible(f"{at}{key}={text.shown(value)}") for key, value in other.items()]
+    turning = {key: (getattr(cfg, field), getattr(before, field)) for key, field in OF_ROTATIONS.items()}
+    marks += [f"{key}={now}" for key, (now, then) in turning.items() if now != then] + of_corpus
+    here = {name: own.sha256 for name in cfg.encodings if (own := origin(name))}
     began = {name: about["sha256"] for name, about in run.own.items()}
-    return [f"{name}.{sha256[:8]}" for name, sha256 in here.items() if began.get(name) != sha256]
+    return marks + [f"{name}.{sha256[:8]}" for name, sha256 in here.items() if began.get(name) != sha256]
 
 
 def legible(word: str) -> str:
@@ -320,14 +257,8 @@ def legible(word: str) -> str:
 
 def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte", per_byte: float = 1.0) -> str:
     """The table of lengths; where a token is no byte, also in bits per token."""
-    head = [
-        "length",
-        "loss",
-        "perplexity",
-        f"bits/{byte}",
-        f"std. error (bits/{byte})",
-        f"ratio to {trained:,}",
-    ]
+    units = [f"bits/{byte}", f"std. error (bits/{byte})", f"ratio to {trained:,}"]
+    head = ["length", "loss", "perplexity", *units]
     keys = {"loss": 4, "ppl": 3, "bpb": 4, "stderr": 4, "ratio": 4}
     cells = [[f"{row['length']:,}", *(text.number(row[key], keys[key]) for key in keys)] for row in rows]
     if per_byte != 1:

@@ -1,14 +1,13 @@
 """Which run, weights, text and length a command means."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 from peref import data
 from peref.backends import Backend
 from peref.backends import get as get_backend
-from peref.cli.completion import RUNS
+from peref.cli import text
+from peref.cli.options import Given
 from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import config_of, model_of, weights_of
@@ -19,35 +18,22 @@ from peref.tasks import TASKS, Exercise
 from peref.vocabulary import Vocabulary, vocabulary_of
 from peref.xp import Arrays
 
-OF_TEXT = {"protocol": "--protocol", "stride": "--stride", "count": "--bytes"}
-OF_TEXT |= {"tokens": "--tokens", "temperature": "--temperature", "top_k": "--top-k", "seed": "--seed"}
-OF_TEXT |= {"pe": "--pe", "settings": "--set"}
-
-
-Say = Callable[[str, str], None]  # a name and what is said of it
-
-
-@dataclass(frozen=True)
-class TrainedOnTask:
-    """As Trained, of a task; an encoder and a decoder, or a decoder alone."""
-
-    run: Run
-    how: str
-    cfg: Config | Pair
-    params: Arrays
-    step: int
-    exercise: Exercise
+Lesson = data.Corpus | Exercise  # what is trained on
+OF_TEXT = ("protocol", "stride", "count", "tokens", "temperature", "top_k", "seed", "pe", "settings")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run with its newest weights. `how` says how it was found, where it was not named."""
+    """A run with its newest weights. `how` says how it was found, where it was not named; exercise is that of
+    a run of a task.
+    """
 
     run: Run
     how: str
-    cfg: Config
+    cfg: Any  # a Config; of a task perhaps a Pair
     params: Arrays
     step: int
+    exercise: Exercise | None = None
 
     @property
     def dtype(self) -> Any:
@@ -58,52 +44,46 @@ class Trained:
         return vocabulary_of(self.run, self.cfg.V)
 
 
-def backend_of(
-    given: SimpleNamespace, dtype: Any, say: Callable[[str], None], record: bool = True
-) -> Backend:
+def backend_of(given: Given, dtype: Any, record: bool = True) -> Backend:
     """The one that the options `computing` name; perhaps compiled now, so ask when nothing else can be
     refused any more.
     """
     how = {"dtype": dtype, "threads": given.threads, "every_tile": given.every_tile, "record": record}
-    return get_backend(given.backend, **how, say=say)
+    return get_backend(given.backend, **how, say=given.note)
 
 
-def named_or_newest(named: str | None, runs: str | None, option: str = "", **which: Any) -> tuple[Run, str]:
-    """The run that is named, perhaps by an option, or the newest in the folder `runs`, and words about how
-    it was found.
+def named_or_newest(given: Given, named: str | None, option: str = "", **which: Any) -> tuple[Run, str]:
+    """The run that is named, perhaps by an option, or the newest in the folder of the runs, and words about
+    how it was found.
     """
-    if named is not None and runs is not None:
-        what = f"--runs {runs} says where to look for the newest run, but {option}{named} names one"
+    if named is None:
+        return newest(given.runs, **which), f" (the newest in {given.runs})"
+    if given.said("runs"):
+        what = f"--runs {given.runs} says where to look for the newest run, but {option}{named} names one"
         raise Misuse(f"{what}; leave one of them out")
-    where = RUNS if runs is None else runs
-    return (
-        (open_run(named), "") if named is not None else (newest(where, **which), f" (the newest in {where})")
-    )
+    return open_run(named), ""
 
 
-def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> Trained:
-    """The run that is named, or the newest with a checkpoint. `pe` names the files of its encodings, if
-    any.
-    """
-    run, how = named_or_newest(named, runs)
+def weights_found(run: Run, how: str = "", pe: str | None = None) -> Trained:
+    """A run with its weights. `pe` names the files of its encodings, if any."""
     if pe is not None:
         choose(pe)
     config_of(run)
     return Trained(run, how, *weights_of(run))
 
 
-def find_task(given: SimpleNamespace, named: str | None) -> TrainedOnTask | None:
-    """The run that is named, or the newest with a checkpoint, of the task that is named if any; None where it
-    is of text. Raises Misuse where it is of another task, and for options that a task has no use for.
+def find_trained(given: Given, named: str | None) -> Trained:
+    """The run that is named, or the newest with a checkpoint, of the task that is named if any. Raises Misuse
+    where it is of another task, and for options that a task has no use for.
     """
-    run, how = named_or_newest(named, given.runs, task=None if named else given.task)
-    if given.task and run.task != given.task:
-        raise Misuse(f"{run.folder} was trained on {run.task or 'text'}, not on the task {given.task}")
+    task, pe, spec = (vars(given).get(option) for option in ("task", "pe", "data"))
+    run, how = named_or_newest(given, named, task=None if named else task)
+    if task and run.task != task:
+        raise Misuse(f"{run.folder} was trained on {run.task or 'text'}, not on the task {task}")
     if run.task is None:
-        return None
-    if said := [option for name, option in OF_TEXT.items() if getattr(given, name, None) not in (None, ())]:
-        raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out {', '.join(said)}")
-    return TrainedOnTask(run, how, *weights_of(run), exercise_of(run, getattr(given, "data", None)))
+        return weights_found(run, how, pe)
+    given.refuse(f"{run.folder} was trained on the task {run.task}", *OF_TEXT)
+    return Trained(run, how, *weights_of(run), exercise_of(run, spec))
 
 
 def exercise_of(run: Run, spec: str | None = None) -> Exercise:
@@ -122,6 +102,30 @@ def exercise_of(run: Run, spec: str | None = None) -> Exercise:
         what = f"version {task['version']} of the task {found.name}, here is {found.task.version}"
         raise Misuse(f"{run.folder} was trained on {what}")
     return found
+
+
+def new_text(given: Given) -> tuple[data.Corpus, str]:
+    """The text that --data names, else the default, and what a run calls it."""
+    spec = data.DEFAULT if given.data is None else given.data
+    return data.corpus(spec), data.lasting(spec)
+
+
+def new_exercise(given: Given, longest: int | None, alone: bool) -> tuple[Exercise, str]:
+    """The task that --task names, up to this length or its own, with the text that it hides something in, if
+    any; and what a run calls it.
+    """
+    task = TASKS.get(given.task)
+    if not (task and task.text) and given.data is not None:
+        raise Misuse(f"the task {given.task} has no text; leave out --data")
+    corpus, spec = new_text(given) if task and task.text else (None, given.task)
+    if longest is None:
+        longest = task.longest if task else 1
+    return Exercise(given.task, longest, alone, corpus), spec
+
+
+def read_by(run: Run, spec: str | None) -> Lesson:
+    """What a run is trained on: its task, or its text, which is at `spec`, or where it was."""
+    return exercise_of(run, spec) if run.task else run_text(run, spec)
 
 
 def run_text(run: Run, spec: str | None) -> data.Corpus:
@@ -146,6 +150,13 @@ def raw_text(run: Run, spec: str | None) -> data.Corpus:
             raise
         gone = f"{run.folder} was trained on {began_with}, which cannot be had"
         raise Misuse(f"{gone}: {error}; say with --data where it is now") from error
+
+
+def cycles(cfg: Config | Pair) -> dict[str, str]:
+    """Encodings with their options, by what they are of."""
+    if isinstance(cfg, Pair):
+        return {"encoder": text.cycle(cfg.encoder.pe), "decoder": text.cycle(cfg.decoder.pe)}
+    return {"encoding": text.cycle(cfg.pe)}
 
 
 def reach(cfg: Config, dtype: Any) -> int:

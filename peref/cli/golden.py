@@ -4,7 +4,6 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -12,9 +11,8 @@ import numpy as np
 
 from peref import share
 from peref.cli import completion, options, text
-from peref.cli.app import Group
 from peref.cli.narrow import narrowed
-from peref.cli.progress import Progress
+from peref.cli.options import Document, Given, option
 from peref.encodings import get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.compute.vectors import make_vectors
@@ -27,7 +25,7 @@ from peref.golden.spec.entries import Entry
 from peref.settings import choose
 
 
-@click.group("golden", cls=Group)
+@click.group("golden", cls=options.Subcommands)
 def command() -> None:
     """Golden vectors: the files that `check` and `diff` compare with."""
 
@@ -36,14 +34,14 @@ def folder_of(given: str | None) -> Path:
     return share.folder("golden") if given is None else Path(given)
 
 
-@command.command("archive", cls=options.Command, short_help="Pack golden files into one file.")
-@click.argument("file", shell_complete=completion.complete_file)
+@command.command("archive", short_help="Pack golden files into one file.")
+@options.argument("file", options.FILE, metavar="FILE")
 @options.golden_folder("The folder.  [default: the full set of the checkout]")
-@options.as_json
-def archive_command(file: str, folder: str | None, as_json: bool) -> None:
+def archive_command(given: Given) -> Document:
     """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which
     verify and check take like a folder.
     """
+    file, folder = given.file, given.folder
     if folder is None:
         folder = str(needing_full(Book(folder_of(None)), "golden archive").folder / FULL)
     book = Book(Path(folder))
@@ -51,23 +49,15 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     size = pack(files, Path(file))
     done: dict[str, Any] = {"file": file, "cases": len(book.entries), "files": len(files), "bytes": size}
     said = f"{counted(done['cases'], 'case')} in {counted(done['files'], 'file')}, {text.size(size)}: {file}"
-    text.emit(as_json, done, [said])
+    return done, [said]
 
 
-@command.command("verify", cls=options.Command, short_help="Check that golden files are as they were made.")
-@click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]", shell_complete=completion.complete_file)
-@click.option(
-    "--against",
-    metavar="OLD",
-    type=options.Folder(),
-    help="Also list the cases that differ from those in this folder.",
-)
-@options.flag("--rebuild", "Also compute every case anew, and compare.")
-@options.encoding_option("The file of your own encoding, to rebuild.", "own", "./FILE.py")
-@options.as_json
-@click.pass_context
-@options.together
-def verify_command(ctx: click.Context, given: SimpleNamespace) -> None:
+@command.command("verify", short_help="Check that golden files are as they were made.")
+@options.argument("folder", options.Kind("FOLDER|ARCHIVE", completion.files), required=False)
+@option("--against", "Also list the cases that differ from those in this folder.", options.DIR, metavar="OLD")
+@option("--rebuild", "Also compute every case anew, and compare.", bool)
+@options.encoding_option("--pe own", "The file of your own encoding, to rebuild.", metavar="./FILE.py")
+def verify_command(given: Given) -> Document:
     """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where
     --against or --rebuild finds a change.
     """
@@ -86,23 +76,20 @@ def verify_command(ctx: click.Context, given: SimpleNamespace) -> None:
             except Misuse as error:
                 use = f"one of your own takes its file: --rebuild --pe ./{name}.py"
                 raise Misuse(f"{error}; {use}") from error
-        with Progress(len(book.entries), "cases", plain=given.as_json) as bar:
+        with given.progress(len(book.entries), "cases") as bar:
             found["differ"] = differing(book, lambda _: bar.add(1))
     keys = ("added", "removed", "changed", "differ")
     of = f"{counted(found['cases'], 'case')} of {counted(found['encodings'], 'encoding')}"
     end = f"{book.folder}: {of}, every digest right; spec {book.version}"
     said = [*(f"{key}: {name}" for key in keys for name in found.get(key, ())), end]
-    text.emit(given.as_json, found, said)
-    ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
+    return found, said, int(any(found.get(key) for key in keys[1:]))
 
 
-@command.command("show", cls=options.Command, short_help="Print one case whole, or a list of cases.")
-@click.argument("case", required=False, metavar="[CASE|PREFIX]", shell_complete=completion.cases)
+@command.command("show", short_help="Print one case whole, or a list of cases.")
+@options.argument("case", options.Kind("CASE|PREFIX", completion.cases), required=False)
 @narrowed
 @options.golden_folder("The folder.  [default: those that come with peref]")
-@options.as_json
-@options.together
-def show_command(given: SimpleNamespace) -> None:
+def show_command(given: Given) -> Document:
     """Print one CASE with all its numbers; or list the cases, refusals and laws whose id begins with PREFIX,
     each with its reason.
     """
@@ -117,10 +104,12 @@ def show_command(given: SimpleNamespace) -> None:
     pick = Pick((), (), given.flags, given.levels, given.encodings)
     if case in known and pick == Pick():
         entry = known[case]
-        tensors = {} if {"kind", "law"} & entry.words.keys() else tensors_of(entry)
+        tensors = {}
+        if not {"kind", "law"} & entry.words.keys():
+            tensors = {name: entry.input(name) for name in entry.words["inputs"]}
+            tensors |= {name: entry.want(name) for name in entry.outputs}
         data = {**entry.words, "tensors": {name: x.tolist() for name, x in tensors.items()}}
-        text.emit(given.as_json, data, case_lines(entry, tensors))
-        return
+        return data, case_lines(entry, tensors)
     refuse_unknown(pick, book)
     found = [e for e in known.values() if pick(e) and e.id.startswith((case or "").lower())]
     if not found and pick != Pick():
@@ -129,29 +118,22 @@ def show_command(given: SimpleNamespace) -> None:
         near = did_you_mean(case or "", known, f"see: {share.program()} golden show")
         raise Misuse(f"there is no case '{case}'{near}")
     cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in found]
-    text.emit(given.as_json, {"cases": cases}, (f"{c['id']}  {c['why']}" for c in cases))
+    return {"cases": cases}, (f"{c['id']}  {c['why']}" for c in cases)
 
 
 def case_lines(entry: Entry, tensors: dict[str, np.ndarray]) -> Iterator[str]:
     """A case with its numbers; a refusal or law in words."""
     words = entry.words
-    yield entry.id
-    for label in ("why", "flags", "call", "kind", "result", "law", "options", "facts"):
-        if label in words:
-            yield text.labelled(f"  {label}", settings_line(words[label]))
+    shown = ("why", "flags", "call", "kind", "result", "law", "options", "facts")
+    parts = {label: settings_line(words[label]) for label in shown if label in words}
     if "kind" in words:
-        yield text.labelled("  inputs", settings_line(words["inputs"]))
+        parts["inputs"] = settings_line(words["inputs"])
+    yield text.block(entry.id, parts)
     for name, x in tensors.items():
         if name in (next(iter(words["inputs"]), ""), next(iter(entry.outputs), "")):
             yield "\ninputs" if name in words["inputs"] else "\nexpected"
         yield f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {words['axes'].get(name, '')}"
         yield np.array2string(x, threshold=sys.maxsize, floatmode="unique", max_line_width=text.WIDTH)
-
-
-def tensors_of(entry: Entry) -> dict[str, np.ndarray]:
-    """Its inputs, then what is expected."""
-    inputs = {name: entry.input(name) for name in entry.words["inputs"]}
-    return inputs | {name: entry.want(name) for name in entry.outputs}
 
 
 def settings_line(value: object) -> str:
@@ -187,30 +169,30 @@ def refuse_to_replace(folder: Path) -> None:
     raise Misuse(f"{folder} is there already and is left as it is; delete it, or choose another folder")
 
 
-@command.command("vectors", cls=options.Command, short_help="Make vectors for a shape of your own.")
-@options.encoding_option("The encoding.", "name", "NAME", required=True)
-@click.option(
+@command.command("vectors", short_help="Make vectors for a shape of your own.")
+@options.encoding_option("--pe name", "The encoding.", metavar="NAME", required=True)
+@option(
     "--shape",
+    "Sequences, query heads, key-value heads, tokens, head width.",
     required=True,
     metavar="B,H,G,T,D",
-    help="Sequences, query heads, key-value heads, tokens, head width.",
 )
-@click.option(
+@option(
     "--positions",
+    "Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]",
     metavar="RANGES",
-    help="Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]",
 )
-@options.size_option("--len", "L", "The length trained for.  [default: T]")
-@options.size_option(
-    "--width", "C", "The model's width, for encodings that look at the layer's input.  [default: H D]"
+@option("--len L", "The length trained for.  [default: T]", options.SIZE)
+@option(
+    "--width C",
+    "The model's width, for encodings that look at the layer's input.  [default: H D]",
+    options.SIZE,
 )
-@options.flag("--two-sided", "Let attention see the future.")
-@options.size_option("--window", "Keys that a query sees, itself included.")
-@click.option("-o", "--output", type=options.Folder(), required=True, help="The folder to make.")
+@option("--two-sided", "Let attention see the future.", bool)
+@option("--window", "Keys that a query sees, itself included.", options.SIZE)
+@option("-o --output", "The folder to make.", options.DIR, required=True)
 @options.set_option
-@options.as_json
-@options.together
-def vectors_command(given: SimpleNamespace) -> None:
+def vectors_command(given: Given) -> Document:
     """Inputs, expected values and budgets for a shape and settings of your own; then: check
     OUT.safetensors --golden FOLDER.
     """
@@ -235,4 +217,4 @@ def vectors_command(given: SimpleNamespace) -> None:
         f"names and places of the tensors are in {given.output}/{cases[0].encoding}/index.txt; then run",
         text.command("check", "OUT.safetensors", "--golden", given.output),
     ]
-    text.emit(given.as_json, done, said)
+    return done, said

@@ -2,51 +2,35 @@
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-
-import click
 
 from peref.cli import options, text
 from peref.cli.completion import RUNS
+from peref.cli.options import Document, Given
 from peref.errors import Misuse, counted
 from peref.imported import import_run
 
 
-@click.command("import", cls=options.Command)
-@click.argument("folder", type=options.Folder())
-@click.option(
-    "-o",
-    "--output",
-    metavar="RUN",
-    type=options.Folder(),
-    help="The folder of the new run.  [default: a new one in runs]",
+@options.command("import")
+@options.argument("folder", options.DIR)
+@options.option(
+    "-o --output", "The folder of the new run.  [default: a new one in runs]", options.DIR, metavar="RUN"
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64"]),
-    default="float32",
-    help="What the weights are kept in.",
-)
-@options.as_json
-@options.together
-def command(given: SimpleNamespace) -> None:
+@options.option("--dtype", "What the weights are kept in.", ["float32", "float64"], default="float32")
+def command(given: Given) -> Document:
     """Make a run of the model in FOLDER: config.json, *.safetensors in float32, float16 or bfloat16, and
     tokenizer.json where there is one. eval, generate, show and train --from take it.
     """
-    root, name = (
-        (Path(RUNS), None) if given.output is None else (Path(given.output).parent, Path(given.output).name)
-    )
-    if given.output is not None and Path(given.output).exists():
-        raise Misuse(f"{given.output} is there already; choose a new folder")
+    root, name = Path(RUNS), None
+    if given.output is not None:
+        root, name = Path(given.output).parent, Path(given.output).name
+        if Path(given.output).exists():
+            raise Misuse(f"{given.output} is there already; choose a new folder")
     run = import_run(given.folder, root, sys.argv[1:], name=name, dtype=given.dtype)
-    record = run.record
-    files = counted(len(record["imported"]["files"]), "file")
-    said = [
-        text.labelled("model", f"{record['imported']['model']}, {files} of {record['imported']['folder']}"),
-        text.labelled("encoding", text.cycle(record["config"]["pe"])),
-        text.labelled("run", str(run.folder)),
-        text.labelled("next", text.command("eval", run.folder, "--data", "TEXT")),
-    ]
-    text.emit(
-        given.as_json, {"run": str(run.folder), **{key: record[key] for key in ("imported", "config")}}, said
-    )
+    of, cycle = run.record["imported"], text.cycle(run.record["config"]["pe"])
+    said = {
+        "model": f"{of['model']}, {counted(len(of['files']), 'file')} of {of['folder']}",
+        "encoding": cycle,
+        "run": str(run.folder),
+        "next": text.command("eval", run.folder, "--data", "TEXT"),
+    }
+    return {"run": str(run.folder), "imported": of, "config": run.record["config"]}, said

@@ -2,11 +2,9 @@
 
 from dataclasses import asdict
 from textwrap import fill
-from types import SimpleNamespace
-
-import click
 
 from peref.cli import options, text
+from peref.cli.options import Document, Given
 from peref.encodings import resolve
 from peref.errors import Misuse
 from peref.laws.verdicts import Verdict, about, subject, verdicts
@@ -15,16 +13,13 @@ from peref.settings import choose
 LAW, STATUS = 20, 20  # columns
 
 
-@click.command("laws", cls=options.Command)
-@click.argument("name", metavar="NAME|./FILE.py", type=options.ENCODINGS)
-@options.file_option("--loop", metavar="FILE.py", help="Also compare with this scalar loop.")
-@options.size_option("--width", "The small models' width.  [default: 30]")
-@options.size_option("--head-width", "The width of their heads.  [default: 4]")
+@options.command("laws")
+@options.argument("name", options.ENCODINGS, metavar="NAME|./FILE.py")
+@options.option("--loop", "Also compare with this scalar loop.", options.FILE, metavar="FILE.py")
+@options.option("--width", "The small models' width.  [default: 30]", options.SIZE)
+@options.option("--head-width", "The width of their heads.  [default: 4]", options.SIZE)
 @options.set_option
-@options.as_json
-@click.pass_context
-@options.together
-def command(ctx: click.Context, given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """Check an encoding against the laws: gradients, causality, decoding, padding and the rest, whether it
     claims them or not.
 
@@ -50,8 +45,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     end = f"\n{len(found) - len(wrong)} of {len(found)} as they must be{which}"
     laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
     data = {"encoding": encoding, "options": resolve(encoding, own), "right": not wrong, "laws": laws}
-    text.emit(given.as_json, data | {"not_tried": refused}, [*tries, end])
-    ctx.exit(1 if wrong else 0)
+    return data | {"not_tried": refused}, [*tries, end], int(bool(wrong))
 
 
 def line(verdict: Verdict) -> str:

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
 from peref import modules
 from peref.cli import options, text
+from peref.cli.options import Document, Given
 from peref.config import Config
 from peref.encodings import SHOWN, claims_of, get, names, origin, rotates, shapes, wanted
 from peref.encodings import options as options_of
@@ -15,21 +14,20 @@ from peref.member import SETTINGS, encodings_of, settings_of
 from peref.settings import OF_ROTATIONS, choose
 
 
-@click.command("list", cls=options.Command)
-@options.encoding_option("These alone; ./FILE.py is one of your own.", metavar="NAME[,NAME...]")
-@options.as_json
-def command(pe: str | None, as_json: bool) -> None:
+@options.command("list")
+@options.encoding_option("--pe", "These alone; ./FILE.py is one of your own.", metavar="NAME[,NAME...]")
+def command(given: Given) -> Document:
     """List every encoding: hook, formula, options with their defaults, parameters, paper; and the settings of
     layers.
 
     Those of installed packages stand behind the built-in ones, and say so.
     """
     named = lambda pe: [one for name, _ in choose(pe)["pe"] for one in encodings_of(name)]
-    which, refused = from_packages() if pe is None else (named(pe), {})
+    which, refused = from_packages() if given.pe is None else (named(given.pe), {})
     encodings = [describe(name) for name in which]
     of_layers = {name: wanted(kind) for name, kind in SETTINGS.items()}
     data = {"encodings": encodings, "settings": of_layers, "refused": refused}
-    text.emit(as_json, data, encoding_lines(encodings, of_layers, refused))
+    return data, encoding_lines(encodings, of_layers, refused)
 
 
 def encoding_lines(
@@ -37,15 +35,15 @@ def encoding_lines(
 ) -> Iterator[str]:
     """The same for people."""
     for item in encodings:
-        yield f"{item['name']} ({item['hook'] or 'no hook'})"
+        known = item["options"].items()
         parts = {
             "formula": item["formula"],
-            "options": "; ".join(option(name, about) for name, about in item["options"].items()),
+            "options": "; ".join(f"{n}={text.shown(x['default'])} ({x['expects']})" for n, x in known),
             "parameters": ", ".join(f"{n}[{','.join(map(str, s))}]" for n, s in item["parameters"].items()),
             "paper": item["paper"],
             "from": item["from"],
         }
-        yield "\n".join(text.labelled(f"  {name}", words) for name, words in parts.items() if words) + "\n"
+        yield text.block(f"{item['name']} ({item['hook'] or 'no hook'})", parts) + "\n"
     for name, why in refused.items():
         yield text.labelled(name, f"not here: {why}") + "\n"
     yield text.labelled("settings", "; ".join(f"{name} ({kind})" for name, kind in of_layers.items())) + "\n"
@@ -91,7 +89,3 @@ def describe(name: str) -> dict[str, Any]:
 
 def as_option(default: Any, kind: Any) -> dict[str, Any]:
     return {"default": default, "expects": wanted(kind)}
-
-
-def option(name: str, about: dict[str, Any]) -> str:
-    return f"{name}={text.shown(about['default'])} ({about['expects']})"

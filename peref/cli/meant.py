@@ -12,11 +12,11 @@ import numpy as np
 from peref import huggingface, porting
 from peref.cli import text
 from peref.config import Config
-from peref.encodings import get, options
 from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
+from peref.member import said_of
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE
 from peref.porting.names import PAIRS
@@ -75,16 +75,20 @@ def size_words(cfg: Config | Pair) -> list[str]:
 
 def settings_said(cfg: Config, of: str = "") -> Iterator[str]:
     """What --set says of its cycle; `of` stands before each name."""
-    usual = {name: options(get(name)) for name in {name for name, _ in cfg.pe}}
     for index, (name, given) in enumerate(cfg.pe):
-        own = {key: x for key, x in given.items() if key not in usual[name] or x != usual[name][key][0]}
         before = f"{of}{index}." if len(cfg.pe) > 1 else of
-        yield from (word for key, x in own.items() for word in ("--set", f"{before}{key}={text.shown(x)}"))
+        for key, value in said_of(name, given).items():
+            yield from ("--set", f"{before}{key}={text.shown(value)}")
 
 
 def described(path: str, found: Found, cfg: Config | Pair | None, missing: str) -> dict[str, Any]:
     """All of it as data."""
     of_all = huggingface.all_layers(found) if cfg is None else cfg
+    left_out: str | None = f"all but the rotations: {missing}"
+    if cfg:
+        left_out = None
+    if isinstance(cfg, Pair) and cfg.encoder.layers != cfg.decoder.layers:
+        left_out = f"that the encoder has {counted(cfg.encoder.layers, 'layer')}"
     return {
         "path": path,
         "model_type": found.model_type,
@@ -93,18 +97,9 @@ def described(path: str, found: Found, cfg: Config | Pair | None, missing: str) 
         "without_positions": list(found.still),
         "train": text.command("train", *words_of(of_all)) if of_all else None,
         "sizes": " ".join(size_words(cfg)) if cfg else None,
-        "left_out": left_out(cfg, missing),
+        "left_out": left_out,
         "rotations": [rotation_data(r, alone=not of_all) for r in found.rotations],
     }
-
-
-def left_out(cfg: Config | Pair | None, missing: str) -> str | None:
-    """What the line has not, beside sizes, in words."""
-    if cfg is None:
-        return f"all but the rotations: {missing}"
-    if isinstance(cfg, Pair) and cfg.encoder.layers != cfg.decoder.layers:
-        return f"that the encoder has {counted(cfg.encoder.layers, 'layer')}"
-    return None
 
 
 def rotation_data(r: Rotation, alone: bool) -> dict[str, Any]:
@@ -168,7 +163,7 @@ def rotation_lines(r: dict[str, Any]) -> Iterator[str]:
     times = f" times {r['softmax_scale_times']:.9g}" if r["softmax_scale_times"] != 1 else ""
     yield text.labelled("softmax", f"scale {r['softmax_scale']:.9g}, {D}^-0.5{times}")
     for note in sorted(r["notes"], key=lambda note: NOTE_KINDS.index(note["kind"])):
-        yield text.labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}")
+        yield text.labelled(note["kind"], f"{note['key']}: {note['says']}")
     yield f"\n{frequency_table(r)}"
 
 

@@ -1,77 +1,262 @@
-"""Options that several commands have, and options whose defaults are those of a dataclass."""
+"""How options and arguments are declared: kinds of values, options that several commands have, and those for
+the fields of Config and Recipe; and what a command is given of them.
+"""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial, reduce, update_wrapper
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import click
-from click.shell_completion import CompletionItem
+from click.core import ParameterSource
 
 from peref import share
 from peref.backends import EXPERIMENTAL, KNOWN
-from peref.cli import completion
-from peref.cli.completion import RUNS, Items, beginning
+from peref.cli import completion, text
+from peref.cli.app import Group
+from peref.cli.completion import RUNS, Completer, Items, among
+from peref.cli.progress import Progress, aside
 from peref.config import Config
 from peref.data import known
 from peref.encodings import names, spelled
+from peref.errors import Misuse
 from peref.recipe import Recipe
 from peref.tasks import TASKS
 
-ON_A_GPU = f"cupy is NumPy's text on a GPU; cuda has kernels of its own ({EXPERIMENTAL})."
 NEWEST = "\0newest"  # --resume without a value: what no argument can be
 
 
-class Size(click.ParamType):
-    """A whole number from 1 on; checked here and not only in Config, so that the message names the option
-    and not the letter.
+class Kind(click.ParamType):
+    """A kind of value: its name in the help; what is offered for one that is begun; and what reads it, or
+    raises ValueError.
     """
 
-    name = "integer"
+    def __init__(
+        self, name: str, complete: Completer = lambda ctx, begun: [], read: Callable[[Any], Any] = str
+    ) -> None:
+        self.name, self.complete, self.read = name, complete, read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        with contextlib.suppress(ValueError):
-            if (number := int(value)) >= 1:
-                return number
-        self.fail(f"{value!r} is not a whole number of at least 1", param, ctx)
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return self.name
 
-
-class Folder(click.ParamType):
-    """A path that is not empty: Path("") would be the folder one is in."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return value or self.fail("it is empty; expected a folder", param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-        return [CompletionItem(incomplete, type="dir")]
+        return self.complete(ctx, incomplete)
 
 
-class Encodings(click.ParamType):
-    """A name, or several with commas between them, in upper or lower case."""
+def whole_number(value: Any) -> int:
+    """Checked here and not only in Config, so that the message names the option and not the letter."""
+    with contextlib.suppress(ValueError):
+        if (number := int(value)) >= 1:
+            return number
+    raise ValueError(f"{value!r} is not a whole number of at least 1")
 
-    name = "name"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return ",".join(spelled(name.strip()) for name in value.split(","))
+def not_empty(path: str) -> str:
+    """Path("") would be the folder one is in."""
+    if not path:
+        raise ValueError("it is empty; expected a folder")
+    return path
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-        before, comma, last = incomplete.rpartition(",")
-        if "/" in last or last.startswith("."):
-            return [CompletionItem(incomplete, type="file")]
-        before += comma
-        return beginning(before + last.lower(), [before + name for name in names()])
+
+def spelled_as(name: str, known: Iterable[str]) -> str:
+    """The one of these that is `name` but for the case of its letters, else `name`."""
+    known = list(known)
+    return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
+
+
+def one_of(known: Iterable[str]) -> Kind:
+    """One of these names, in upper or lower case."""
+    return Kind("NAME", among(*known), lambda name: spelled_as(name, known))
+
+
+def several(value: str) -> str:
+    """Encodings with commas between them, in upper or lower case."""
+    return ",".join(spelled(name.strip()) for name in value.split(","))
+
+
+def text_named(name: str) -> str:
+    """A text; a path that is there is that path."""
+    return name if not name or Path(name).exists() else spelled_as(name, known())
+
+
+SIZE = Kind("INTEGER", read=whole_number)
+DIR = Kind("FOLDER", completion.folders, not_empty)
+FILE = Kind("FILE", completion.files)
+RUN = Kind("RUN", completion.runs)
+ENCODINGS = Kind("NAME[+NAME][,NAME...]", completion.encodings, several)
+CORPUS = Kind("NAME|PATH", completion.corpora, text_named)
+CASES = Kind("PATTERN", completion.cases, str.lower)  # what these begin with has no capitals
+GROUPS = Kind("PATTERN", completion.groups, str.lower)
+FLAGS = Kind("PATTERN", completion.flags, str.lower)
+
+
+def typed(kind: Any) -> dict[str, Any]:
+    """bool is an option without a value, a list are the values that there are."""
+    if kind is bool:
+        return {"is_flag": True}
+    return {"type": click.Choice(kind) if isinstance(kind, list) else kind}
+
+
+def option(names: str, help: str, kind: Any = None, **more: Any) -> Callable:
+    """Declares an option: its names with blanks between them, the last perhaps that of the attribute."""
+    return click.option(*names.split(), help=help, **typed(kind) | more)
+
+
+def argument(name: str, kind: Any, **more: Any) -> Callable:
+    return click.argument(name, **typed(kind) | more)
+
+
+def all_of(*options: Callable) -> Callable:
+    """Decorates a command with these options, in this order."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def section(title: str, *options: Callable) -> Callable:
+    """Decorates a command with options that stand under a title in its help."""
+
+    def decorate(function: Any) -> Callable:
+        before = len(getattr(function, "__click_params__", ()))
+        all_of(*options)(function)
+        for param in function.__click_params__[before:]:
+            param.section = title
+        return function
+
+    return decorate
+
+
+RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
+
+
+def setting(of: str, names: str, field: str, help: str, said: str = "", metavar: str = "NAME") -> Callable:
+    """Declares an option for one field of Config or Recipe, under the name `<of>_<field>` and of its kind;
+    unset it is None, and the field's own default counts. `said` is that default in words.
+    """
+    default, hint = getattr(RECORDS[of], field), get_type_hints(RECORDS[of])[field]
+    kind: Any = next((kind for kind in (float, int) if kind in (hint, *get_args(hint))), None)
+    if kind is int and of == "model":
+        kind = SIZE
+    if kind is None and "/" not in names:
+        kind = Kind(metavar, among(*completion.choices(hint)))
+    said = said or {"None": "", "True": "yes", "False": "no"}.get(str(default), str(default))
+    return option(
+        f"{names} {of}_{field}", help + (f"  [default: {said}]" if said else ""), kind, default=None
+    )
+
+
+of_model = partial(setting, "model")
+
+
+def of_recipe(field: str, help: str = "", **how: str) -> Callable:
+    """Its option has the field's name and, unless other words are given, those of Recipe."""
+    (words,) = get_type_hints(Recipe, include_extras=True)[field].__metadata__
+    return setting("recipe", f"--{field.replace('_', '-')}", field, help or words, **how)
+
+
+encoding_option = partial(option, kind=ENCODINGS)
+data_option = partial(option, "--data", kind=CORPUS)
+task_option = partial(option, "--task", kind=one_of(TASKS))
+golden_folder = partial(option, "--golden folder", kind=DIR)
+least_class = partial(option, "--class limit", kind=["A", "B", "C"], default="C")
+most_shown = partial(option, "--show most", kind=SIZE, default=5)
+json_option = option("--json as_json", "Print one JSON document on stdout, and nothing else there.", bool)
+runs_folder = option("--runs", "The folder that holds the runs.", DIR, default=RUNS)
+set_option = option(
+    "--set settings",
+    f"An option of the encoding, or a setting of its layers; `{share.program()} list` shows them.",
+    Kind("[INDEX.][ENCODING.]NAME=VALUE", completion.settings),
+    multiple=True,
+)
+# what computes, and how: `backend`, `threads`, `every_tile`
+computing = all_of(
+    option(
+        "--backend",
+        f"What computes: auto, {', '.join(KNOWN)}. "
+        f"cupy is NumPy's text on a GPU; cuda has kernels of its own ({EXPERIMENTAL}).",
+        one_of(("auto", *KNOWN)),
+        default="auto",
+    ),
+    option(
+        "--threads",
+        "Threads of numba, or of NumPy's BLAS.  [default: all idle cores; what the BLAS takes]",
+        SIZE,
+    ),
+    option(
+        "--every-tile", "Compute every tile of attention, even one whose weights all round to zero.", bool
+    ),
+)
+# that commands on a run have: another encoding for it, and what computes
+of_a_run = all_of(
+    encoding_option(
+        "--pe",
+        "Use the same weights under another encoding; of a run with an encoding of your own, its file.",
+    ),
+    set_option,
+    runs_folder,
+    computing,
+)
+
+
+# what a command returns: a document for programs, the same in lines for people, and perhaps an exit code
+Lines = Iterable[str] | Mapping[str, str]
+Document = tuple[Mapping[str, Any], Lines] | tuple[Mapping[str, Any], Lines, int]
+
+
+class Given(SimpleNamespace):
+    """What a command was given: its options and arguments by their names, and its context."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        super().__init__(**ctx.params, ctx=ctx, signals=ctx.obj)
+        self.stream = sys.stderr if self.as_json else sys.stdout
+
+    def say(self, name: str, words: str) -> None:
+        """A line about what goes on."""
+        aside(text.labelled(name, words), self.stream)
+
+    def note(self, words: str) -> None:
+        self.say("note", words)
+
+    def progress(self, total: int, unit: str, **how: Any) -> Progress:
+        return Progress(total, unit, plain=self.as_json, signals=self.signals, **how)
+
+    def fields(self, of: str) -> dict[str, Any]:
+        """Those of Config ("model") or Recipe ("recipe") that were said."""
+        mine = {name.partition("_")[2]: x for name, x in vars(self).items() if name.startswith(f"{of}_")}
+        return {field: x for field, x in mine.items() if x is not None}
+
+    def said(self, *names: str, but: Collection[str] = ()) -> list[str]:
+        """The options among these, or among all but some, that stand on the command line."""
+        params = [param for param in self.ctx.command.params if param.name not in but]
+        options = {p.name: p.opts[0] if isinstance(p, click.Option) else p.name.upper() for p in params}
+        here = lambda name: self.ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        return [options[name] for name in names or options if name in options and here(name)]
+
+    def refuse(self, why: str, *names: str, but: Collection[str] = ()) -> None:
+        """Raises Misuse where one of these options stands on the command line."""
+        if said := self.said(*names, but=but):
+            raise Misuse(f"{why}; leave out {', '.join(said)}")
 
 
 class Command(click.Command):
-    """Its options may stand in sections; an argument that nobody expects is perhaps an encoding without
-    --pe.
+    """A function of what was Given, which returns a Document. Its options may stand in sections; an argument
+    that nobody expects is perhaps an encoding without --pe.
     """
 
     allow_extra_args = True  # invoke() refuses them
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        last = vars(self.params[-1]) if self.params else {}
+        json_option(self)
+        vars(self.params[-1]).update({key: last[key] for key in last.keys() & {"section"}})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -95,184 +280,16 @@ class Command(click.Command):
             takes = any("--pe" in param.opts for param in self.params) and spelled(word) in names()
             hint = f"for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if takes else ""
             raise click.UsageError(f"unexpected argument '{word}'; {hint or f'expected: {usage}'}", ctx)
-        return super().invoke(ctx)
+        if self.callback and (done := self.callback(given := Given(ctx))):
+            document, lines, *code = done
+            text.emit(given.as_json, document, lines)
+            ctx.exit(*code)
 
 
-def spelled_as(name: str, known: Iterable[str]) -> str:
-    """The one of these that is `name` but for the case of its letters, else `name`."""
-    known = list(known)
-    return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
+class Subcommands(Group):
+    """A group of these."""
+
+    command_class = Command
 
 
-def one_of(known: Iterable[str]) -> Callable[..., Any]:
-    """A callback for an option whose value is one of these names, in upper or lower case."""
-    return lambda ctx, param, name: name and spelled_as(name, known)
-
-
-def lowered(ctx: click.Context, param: click.Parameter, patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """A callback for patterns of cases, groups and flags, which have no capitals."""
-    return tuple(pattern.lower() for pattern in patterns)
-
-
-def text_named(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
-    """A callback for --data: a path that is there is that path."""
-    return spelled_as(name, known()) if name and not Path(name).exists() else name
-
-
-def section(title: str, *options: Callable) -> Callable:
-    """Decorates a Command with options that stand under a title in its help."""
-
-    def decorate(function: Any) -> Callable:
-        before = len(getattr(function, "__click_params__", ()))
-        all_of(*options)(function)
-        for param in function.__click_params__[before:]:
-            param.section = title
-        return function
-
-    return decorate
-
-
-def together(function: Callable) -> Callable:
-    """Decorates a command that takes its options as attributes of one object, behind the context if any."""
-    return update_wrapper(lambda *ctx, **given: function(*ctx, SimpleNamespace(**given)), function)
-
-
-def patterns(name: str, dest: str, help: str, **more: Any) -> Callable:
-    """An option that may be said several times, without capitals."""
-    settings: dict[str, Any] = {"metavar": "PATTERN", "callback": lowered} | more
-    return click.option(name, dest, multiple=True, help=help, **settings)
-
-
-def flag(*names_and_help: str) -> Callable:
-    """An option without a value: its names, then its help."""
-    return click.option(*names_and_help[:-1], is_flag=True, help=names_and_help[-1])
-
-
-def size_option(*names_and_help: str) -> Callable:
-    """An option for a Size: its names, then its help."""
-    return click.option(*names_and_help[:-1], type=SIZE, help=names_and_help[-1])
-
-
-def file_option(*names: str, help: str, metavar: str = "FILE", **more: Any) -> Callable:
-    return click.option(*names, metavar=metavar, shell_complete=completion.complete_file, help=help, **more)
-
-
-def encoding_option(
-    help: str, dest: str = "pe", metavar: str = "NAME[+NAME][,NAME...]", option: str = "--pe", **more: Any
-) -> Callable:
-    return click.option(option, dest, type=ENCODINGS, metavar=metavar, help=help, **more)
-
-
-def data_option(help: str) -> Callable:
-    how: dict[str, Any] = {"callback": text_named, "shell_complete": completion.complete_text}
-    return click.option("--data", metavar="NAME|PATH", **how, help=help)
-
-
-def golden_folder(help: str) -> Callable:
-    return click.option("--golden", "folder", type=Folder(), help=help)
-
-
-def least_class(help: str) -> Callable:
-    grades = click.Choice(["A", "B", "C"])
-    return click.option("--class", "limit", type=grades, default="C", help=help)
-
-
-def most_shown(help: str) -> Callable:
-    return click.option("--show", "most", type=SIZE, default=5, help=help)
-
-
-SIZE = Size()
-ENCODINGS = Encodings()
-as_json = flag("--json", "as_json", "Print one JSON document on stdout, and nothing else there.")
-runs_folder = click.option(
-    "--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]"
-)
-pe_option = encoding_option(
-    "Use the same weights under another encoding; of a run with an encoding of your own, its file."
-)
-set_option = click.option(
-    "--set",
-    "settings",
-    metavar="[INDEX.][ENCODING.]NAME=VALUE",
-    multiple=True,
-    shell_complete=completion.settings,
-    help=f"An option of the encoding, or a setting of its layers; `{share.program()} list` shows them.",
-)
-
-
-def all_of(*options: Callable) -> Callable:
-    """Decorates a command with these options, in this order."""
-    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
-
-
-def name_option(option: str, known: Iterable[str], help: str, **more: Any) -> Callable:
-    """An option whose value is one of these names, in upper or lower case."""
-    complete = lambda ctx, param, incomplete: beginning(incomplete, known)
-    return click.option(
-        option, metavar="NAME", callback=one_of(known), shell_complete=complete, help=help, **more
-    )
-
-
-# what computes, and how: `backend`, `threads`, `every_tile`
-computing = all_of(
-    name_option(
-        "--backend",
-        ("auto", *KNOWN),
-        f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
-        **{"default": "auto"},
-    ),
-    size_option(
-        "--threads", "Threads of numba, or of NumPy's BLAS.  [default: all idle cores; what the BLAS takes]"
-    ),
-    flag("--every-tile", "Compute every tile of attention, even one whose weights all round to zero."),
-)
-
-
-RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
-
-
-class Setting(click.Option):
-    """An option for one field of Config or Recipe, under the name `<of>_<field>` and of its kind; unset it
-    is None, and the field's own default counts.
-    """
-
-    def __init__(self, declarations: list[str], of: str, field: str, said: str = "", **rest: Any) -> None:
-        self.of, self.field, self.said = of, field, said
-        hint = get_type_hints(RECORDS[of])[field]
-        number = next((kind for kind in (float, int) if kind in (hint, *get_args(hint))), None)
-        if number:
-            rest["type"] = SIZE if of == "model" and number is int else number
-        elif hint is not bool:
-            rest.setdefault("metavar", "NAME")
-        super().__init__([*declarations, f"{of}_{field}"], default=None, **rest)
-
-    def get_help_extra(self, ctx: click.Context) -> Any:
-        default = getattr(RECORDS[self.of], self.field)
-        words = {"None": "", "True": "yes", "False": "no"}
-        text = self.said or words.get(str(default), str(default))
-        return {"default": text} if text else {}
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
-        return beginning(incomplete, completion.choices(get_type_hints(RECORDS[self.of])[self.field]))
-
-
-def setting(of: str, declarations: str, field: str, help: str, **rest: Any) -> Callable:
-    """Decorates a command with a Setting."""
-    return click.option(*declarations.split(), cls=Setting, of=of, field=field, help=help, **rest)
-
-
-of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
-
-
-def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of Config or Recipe that somebody set."""
-    mine = {name: v for name, v in given.items() if name.startswith(f"{of}_") and v is not None}
-    return {name.removeprefix(f"{of}_"): v for name, v in mine.items()}
-
-
-def task_option(help: str) -> Callable:
-    return name_option("--task", TASKS, help)
-
-
-# that commands on a run have: another encoding for it, and what computes
-of_a_run = all_of(pe_option, set_option, runs_folder, computing, as_json)
+command = partial(click.command, cls=Command)

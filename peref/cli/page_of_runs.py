@@ -1,24 +1,22 @@
 """report: a page about runs: learning, loss, attention beyond the length trained for, learned parameters."""
 
 import os
-import sys
 import tempfile
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import click
 import numpy as np
 
 from peref import share, store
-from peref.cli import completion, options, text
+from peref.cli import options, text
 from peref.cli.evaluate import SAMPLES, tokens_of
-from peref.cli.found import backend_of, exercise_of, named_or_newest, raw_text
+from peref.cli.found import backend_of, find_trained, raw_text
+from peref.cli.options import Document, Given, option
 from peref.cli.show import drawing
 from peref.errors import Misuse
-from peref.evaluate import check_evaluation, check_loss, evaluate, weights_of
+from peref.evaluate import check_evaluation, check_loss, evaluate
 from peref.exact_match import exact_match, lengths_of
 from peref.lab import run_report
 from peref.lab.comparison_report import embedded
@@ -26,85 +24,76 @@ from peref.lab.panels import Image, Panel
 from peref.lab.run_report import SHARE_RIGHT, Looked
 from peref.page import html_page, html_table, td
 from peref.pair import Pair
-from peref.vocabulary import Vocabulary, vocabulary_of
+from peref.vocabulary import Vocabulary
 
 READ = 32768  # bytes of held-out text
 FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are kept
 
 
-@click.command("report", cls=options.Command)
-@click.argument("named", nargs=-1, metavar="[RUN]...", shell_complete=completion.runs)
-@options.size_option(
-    "--len", "longest", "The longest length, of losses and of the prompt.  [default: twice that of training]"
+@options.command("report")
+@options.argument("named", options.RUN, nargs=-1)
+@option(
+    "--len longest",
+    "The longest length, of losses and of the prompt.  [default: twice that of training]",
+    options.SIZE,
 )
-@click.option("--prompt", help="The text to attend over.  [default: --len bytes that were held out]")
-@click.option(
+@option("--prompt", "The text to attend over.  [default: --len bytes that were held out]")
+@option(
     "--heads",
+    "The heads whose attention is drawn.  [default: the first of each layer]",
     metavar="LAYER.HEAD[,LAYER.HEAD...]",
-    help="The heads whose attention is drawn.  [default: the first of each layer]",
 )
-@options.size_option("--bytes", "count", f"Bytes of held-out text to read.  [default: {READ}]")
+@option("--bytes count", "Bytes of held-out text to read.", options.SIZE, default=READ)
 @options.data_option("Another text, or where that of the runs is now.  [default: the text of each]")
-@options.file_option("-o", "--output", help="The page to write.  [default: report.html]")
+@option("-o --output", "The page to write.", options.FILE, default="report.html")
 @options.runs_folder
 @options.computing
-@options.as_json
-@options.together
-def command(given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """Write one page about RUNs, or the newest run: how they learned, loss by length and by position, where
     they attend, also beyond the length trained for, and what their encodings have learned; of an encoder and
     a decoder the first two.
     """
     drawing()  # refused at once where there is none
-    out = sys.stderr if given.as_json else sys.stdout
-    path = Path(given.output or "report.html")
+    path = Path(given.output)
     with np.errstate(all="ignore"):
-        found = [looked(given, name, out) for name in given.named or (None,)]
-    if len({run.measure for run in found}) > 1:
-        raise Misuse(
-            "these runs are measured in different units "
-            f"({', '.join(sorted({run.measure for run in found}))}); report them apart"
-        )
+        found = [looked(given, name) for name in given.named or (None,)]
+    if len(units := sorted({run.measure for run in found})) > 1:
+        raise Misuse(f"these runs are measured in different units ({', '.join(units)}); report them apart")
     if len({run.name for run in found}) < len(found):
         found = [replace(run, name=f"{run.name} ({n + 1})") for n, run in enumerate(found)]
     store.write_text(path, page(found, given))
     table = text.table(["run", *HEAD], [cells_of(run) for run in found])
     lines = ["", table, "", text.labelled("report", str(path))]
-    text.emit(given.as_json, {"report": str(path), "runs": [run_facts(run) for run in found]}, lines)
+    return {"report": str(path), "runs": [run_facts(run) for run in found]}, lines
 
 
-def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
+def looked(given: Given, named: str | None) -> Looked:
     """A run evaluated, and its attention over the prompt."""
-    run, how = named_or_newest(named, given.runs)
-    (cfg, params, _), dtype = weights_of(run), run.record["recipe"]["dtype"]
-    exercise = exercise_of(run) if run.task else None
+    found = find_trained(given, named)
+    run, cfg, params, exercise = found.run, found.cfg, found.params, found.exercise
     trained = exercise.longest if exercise else cfg.L
-    end, name = cfg.ends(dtype)
     tokens_at = lambda n: replace(exercise, longest=n).tokens if exercise else n
+    end, name = cfg.ends(found.dtype)
     longest = given.longest or (2 * trained if tokens_at(2 * trained) <= end else trained)
     if tokens_at(longest) > end:
         raise Misuse(f"--len {longest} has {tokens_at(longest)} tokens, and {name} ends at length {end}")
-    if exercise and (given.count or given.data):
-        said = "--bytes" if given.count else "--data"
-        raise Misuse(f"{run.folder} was trained on the task {run.task}; leave out {said}")
-    known = Vocabulary(256) if exercise else vocabulary_of(run, cfg.V)
     if exercise:
-        asked = replace(exercise, longest=longest)
-        held = asked.asked([asked.held_out(0)])[0]
+        given.refuse(f"{run.folder} was trained on the task {run.task}", "data")
+        known, asked = Vocabulary(256), replace(exercise, longest=longest)
+        held = asked.asked([asked.held_out(0)])[0][0]
     else:
-        read = raw_text(run, given.data).valid[: max(given.count or READ, longest) + 1]
-        part, per_byte = tokens_of(known, read)
-        held = part[None, :longest]
+        known, read = found.vocabulary, raw_text(run, given.data).valid
+        part, per_byte = tokens_of(known, read[: max(given.count, longest) + 1])
+        held = part[:longest]
         check_evaluation(cfg, params, part, longest)
-    prompt = None if isinstance(cfg, Pair) else prompt_of(given, known, held[0], end)
-    be = backend_of(given, dtype, lambda said: print(text.labelled("note", said), file=out, flush=True))
-    print(text.labelled("run", f"{run.folder}{how}"), file=out, flush=True)
+    prompt = None if isinstance(cfg, Pair) else prompt_of(given, known, held, end)
+    be = backend_of(given, found.dtype)
+    given.say("run", f"{run.folder}{found.how}")
     if exercise:
-        placed = be.place(params)
-        of = [replace(exercise, longest=n) for n in lengths_of(exercise, longest)]
+        placed, of = be.place(params), [replace(exercise, longest=n) for n in lengths_of(exercise, longest)]
         rows = [exact_match(cfg, placed, one, SAMPLES, be=be) for one in of]
     else:
-        rows = list(evaluate(cfg, params, part, longest, be=be, per_byte=per_byte))
+        rows = [*evaluate(cfg, params, part, longest, be=be, per_byte=per_byte)]
     for row in rows:
         check_loss(row)
     measure, places = SHARE_RIGHT if exercise else known.measure, rows[-1].get("by_position", [])
@@ -113,7 +102,7 @@ def looked(given: SimpleNamespace, named: str | None, out: Any) -> Looked:
     return Looked(cfg.named, *about, where, heads)
 
 
-def prompt_of(given: SimpleNamespace, known: Vocabulary, held: np.ndarray, end: float) -> np.ndarray:
+def prompt_of(given: Given, known: Vocabulary, held: np.ndarray, end: float) -> np.ndarray:
     """The tokens to attend over."""
     said = given.prompt
     tokens = held if said is None else known.tokens(os.fsencode(said))
@@ -141,11 +130,8 @@ def run_facts(run: Looked) -> dict[str, Any]:
 
 def heads_of(run: Looked, said: str | None) -> list[str]:
     """The names of the heads to draw. Raises Misuse for one that the run has not."""
-    if said is None or not run.heads:
-        first: dict[str, str] = {}
-        for name in run.heads:
-            first.setdefault(name.partition(",")[0], name)
-        return [*first.values()]
+    if said is None or not run.heads:  # the first of each layer
+        return [name for name in run.heads if name.endswith((", head 0", ", response"))]
     found = []
     for one in said.split(","):
         layer, _, head = one.partition(".")
@@ -157,7 +143,7 @@ def heads_of(run: Looked, said: str | None) -> list[str]:
     return found
 
 
-def page(runs: list[Looked], given: SimpleNamespace) -> str:
+def page(runs: list[Looked], given: Given) -> str:
     """One file with all pictures in it."""
     chosen = [heads_of(run, given.heads) for run in runs]
     table = html_table(["run", *HEAD], [map(td, cells_of(run)) for run in runs])

@@ -3,12 +3,13 @@ left out: it ends no work and is not waited for.
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from peref.cli.signals import takes
+from peref.cli.signals import Interrupted, Signals, takes
 
 SECONDS = 10.0  # between two plain lines
 # a narrow terminal cuts off what comes last
@@ -46,7 +47,7 @@ def discard(*streams: TextIO | None) -> None:
 
 class Progress:
     """Counts `unit`s from `start` to `total`. Without a terminal, or `plain`, a line every SECONDS, and
-    every `every` units if given. `deaf`: whoever read has left.
+    every `every` units if given. `deaf`: whoever read has left; `signals` may ask to stop.
     """
 
     def __init__(
@@ -58,11 +59,12 @@ class Progress:
         every: int = 0,
         scaled: bool = False,
         plain: bool = False,
+        signals: Signals | None = None,
     ) -> None:
         self.total, self.unit, self.every = total, unit, every
         self.count, self.said, self.last = start, start, time.monotonic()
         self.bar: Any = None
-        self.deaf = False
+        self.deaf, self.signals = False, signals
         if not plain and draws():
             from tqdm import tqdm
 
@@ -89,6 +91,17 @@ class Progress:
     def line(self, text: str) -> None:
         """A line of its own."""
         self.show(aside, text, sys.stderr)
+
+    def stopping(self) -> bool:
+        """Whether to end: after a signal, or where whoever read has left."""
+        return self.deaf or bool(self.signals and self.signals.asked)
+
+    def check(self, so_far: str = "") -> None:
+        """Raises Interrupted where it is to end."""
+        if self.stopping():
+            asked = self.signals and self.signals.asked
+            kept = "stopped; what is done is kept, and the same command goes on"
+            raise Interrupted(asked or signal.SIGPIPE, kept + so_far)
 
     def show(self, write: Callable, *what: Any) -> None:
         """write(*what), if stderr takes it."""

@@ -2,41 +2,36 @@
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import click
-
 from peref import store
-from peref.cli import completion, options, text
-from peref.cli.completion import RUNS
+from peref.cli import options, text
+from peref.cli.options import Document, Given
 from peref.errors import Damaged, Misuse
 from peref.runs import Run, open_run, runs_in
 from peref.train import last_valid
 
 
-@click.command("runs", cls=options.Command)
-@click.argument("named", nargs=-1, metavar="[RUN]...", shell_complete=completion.runs)
-@options.flag("--remove", "Remove these runs with all that is in them.")
+@options.command("runs")
+@options.argument("named", options.RUN, nargs=-1)
+@options.option("--remove", "Remove these runs with all that is in them.", bool)
 @options.runs_folder
-@options.as_json
-@options.together
-def command(given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """List the runs of a folder, oldest first, or RUN alone: encoding, length trained for, steps, bits per
     byte (of a task per token) when validated last, text, size, and the parent of those that have one.
     """
-    if given.named and given.runs is not None:
+    if given.named and given.said("runs"):
         raise Misuse(f"--runs {given.runs} says where to look for all runs; leave it out, or RUN")
     if given.remove and not given.named:
         raise Misuse("--remove wants the runs by name")
-    root = Path(RUNS if given.runs is None else given.runs)
-    folders = [Path(one) for one in given.named] or [run.folder for run in runs_in(root)]
+    folders = [Path(one) for one in given.named] or [run.folder for run in runs_in(Path(given.runs))]
     if given.remove:
         for run in [open_run(folder) for folder in folders]:
             remove(run)
-    rows = [{"run": str(folder)} if given.remove else facts_of(folder) for folder in folders]
-    lines = [f"removed {row['run']}" for row in rows] if given.remove else lines_of(rows, root)
-    text.emit(given.as_json, {"runs": rows, "removed": given.remove}, lines)
+        rows: list[dict[str, Any]] = [{"run": str(folder)} for folder in folders]
+        return {"runs": rows, "removed": True}, [f"removed {folder}" for folder in folders]
+    rows = [facts_of(folder) for folder in folders]
+    return {"runs": rows, "removed": False}, lines_of(rows) or [f"{given.runs}: no run"]
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
@@ -59,7 +54,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def lines_of(rows: list[dict[str, Any]], root: Path) -> list[str]:
+def lines_of(rows: list[dict[str, Any]]) -> list[str]:
     """For people."""
     head = ["run", "encoding", "length", "step", "bits", "text", "size"]
     cells = [
@@ -73,7 +68,7 @@ def lines_of(rows: list[dict[str, Any]], root: Path) -> list[str]:
     damaged = [text.labelled("damaged", row["damaged"]) for row in rows if "damaged" in row]
     children = [row for row in rows if row.get("parent")]
     from_others = [text.labelled("from", f"{row['run']}: {row['parent']}") for row in children]
-    return [*([text.table(head, cells)] if cells else []), *from_others, *damaged] or [f"{root}: no run"]
+    return [*([text.table(head, cells)] if cells else []), *from_others, *damaged]
 
 
 def remove(run: Run) -> None:

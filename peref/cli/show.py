@@ -6,14 +6,14 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
 
 from peref import share, store
-from peref.cli import completion, meant, options, text, two_configs
-from peref.cli.found import find_trained
+from peref.cli import meant, options, text, two_configs
+from peref.cli.found import weights_found
+from peref.cli.options import Document, Given, option
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.encodings import HOOKS, names
@@ -23,6 +23,7 @@ from peref.lab.effects import effects, fresh, trained_subject
 from peref.lab.panels import Image
 from peref.lab.responses import Subject, maps
 from peref.parameters import check
+from peref.runs import open_run
 from peref.settings import choose
 
 PICTURE_KINDS = (".png", ".svg")
@@ -31,50 +32,37 @@ LONGEST = 64  # bytes that an attention map can be read at
 FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of positions
 
 
-@click.command("show", cls=options.Command)
-@click.argument("name", required=False, metavar="[NAME]", type=options.ENCODINGS)
-@click.option(
-    "--pe",
-    type=options.ENCODINGS,
-    metavar="NAME",
-    help="As the argument NAME: an encoding, or ./FILE.py of your own.",
+@options.command("show")
+@options.argument("name", options.ENCODINGS, metavar="[NAME]", required=False)
+@options.encoding_option(
+    "--pe", "As the argument NAME: an encoding, or ./FILE.py of your own.", metavar="NAME"
 )
-@click.option(
-    "-o",
-    "--output",
+@option(
+    "-o --output",
+    "The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
+    options.FILE,
     metavar="PATH",
-    shell_complete=completion.complete_file,
-    help="The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
 )
-@options.flag("--all", "every", "Draw every encoding, and write index.html with all the pictures.")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice([k[1:] for k in PICTURE_KINDS]),
-    help="The format of the pictures of --all.  [default: png]",
+@option("--all every", "Draw every encoding, and write index.html with all the pictures.", bool)
+@option(
+    "--format kind",
+    "The format of the pictures of --all.",
+    click.Choice([k[1:] for k in PICTURE_KINDS]),
+    default="png",
 )
-@options.size_option("--len", "L", f"The length trained for.  [default: {Config.L}]")
-@click.option(
-    "--run",
-    metavar="RUN",
-    shell_complete=completion.runs,
-    help="Use the weights of this run, and draw its attention over a prompt.",
-)
-@click.option("--layer", type=int, help="The layer of the run to show.  [default: the first with NAME]")
-@click.option(
-    "--config",
-    "public",
-    metavar="FILE",
-    multiple=True,
-    shell_complete=completion.complete_file,
-    help="A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it. "
+@option("--len L", "The length trained for.", options.SIZE, default=Config.L)
+@option("--run", "Use the weights of this run, and draw its attention over a prompt.", options.RUN)
+@option("--layer", "The layer of the run to show.  [default: the first with NAME]", int)
+@option(
+    "--config public",
+    "A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it. "
     "Said twice: in what two models differ, and from which layer on.",
+    options.FILE,
+    multiple=True,
 )
-@click.option("--prompt", help="The text that the run attends over.  [default: three lines of C]")
+@option("--prompt", "The text that the run attends over.  [default: three lines of C]")
 @options.set_option
-@options.as_json
-@options.together
-def command(given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """Draw what the encoding NAME does, or several in one layer (rope+alibi): frequencies, bias over
     distance, where attention or a response goes.
 
@@ -85,62 +73,56 @@ def command(given: SimpleNamespace) -> None:
     if len(given.public) == 2:
         both = [(path, *meant.read_config(Path(path))) for path in given.public]
         data = two_configs.of_both(*both)
-        text.emit(given.as_json, data, two_configs.difference_text(data))
-        return
+        return data, two_configs.difference_text(data)
     if given.public:
         found, cfg, missing = meant.read_config(Path(given.public[0]))
         drawn = [picture(*one) for one in meant.subjects(found, given.output)] if given.output else []
         config = meant.described(given.public[0], found, cfg, missing)
     elif given.every:
         folder = Path(given.output or "gallery")
-        with Progress(len(names()), "pictures", plain=given.as_json) as bar:
-            drawn = gallery(folder, given.L or Config.L, given.kind or "png", bar)
+        with given.progress(len(names()), "pictures") as bar:
+            drawn = gallery(folder, given.L, given.kind, bar)
         page = str(folder / "index.html")
     else:
-        subject, about, layers = trained(given, name) if given.run is not None else untrained(given, name)
-        drawn = [picture(Path(given.output or f"{subject.name}.png"), subject, about, layers)]
+        what = asked_for(given, name)
+        drawn = [picture(Path(given.output or f"{what[0].name}.png"), *what)]
     paths = [one["path"] for one in drawn]
     said = meant.config_lines(config, paths) if config else [page or paths[0]]
-    text.emit(given.as_json, {"pictures": drawn, "page": page, "config": config}, said)
+    return {"pictures": drawn, "page": page, "config": config}, said
 
 
-def name_among(given: SimpleNamespace) -> Any:
+def name_among(given: Given) -> Any:
     """The encoding that is named, if any. Raises Misuse for options that do not go together."""
     if given.name is not None and given.pe is not None:
         raise Misuse(f"NAME is {given.name} and --pe is {given.pe}; say one of them")
     name = given.pe if given.name is None else given.name
-    for option, value in (("--layer", given.layer), ("--prompt", given.prompt)):
-        if value is not None and given.run is None:
-            raise Misuse(f"{option} is about a run; name it with --run")
-    if given.kind is not None and not given.every:
+    if given.run is None and (said := given.said("layer", "prompt")):
+        raise Misuse(f"{said[0]} is about a run; name it with --run")
+    if given.said("kind") and not given.every:
         raise Misuse("--format is for --all; otherwise the name after -o says it, such as -o NAME.svg")
-    if given.L is not None and given.L > FARTHEST:
+    if given.L > FARTHEST:
         raise Misuse(f"--len is {given.L}; expected at most {FARTHEST}")
-    alone, why = {"NAME": name, "--run": given.run, "--set": given.settings}, ""
     if len(given.public) > 2:
         raise Misuse(f"--config is given {len(given.public)} times; one is described, two are compared")
+    named = ("name", "pe", "run", "settings")
     if given.public:
+        given.refuse("--config says all of the encoding itself", *named, "every", "L")
         if len(given.public) == 2 and given.output is not None:
             raise Misuse("-o draws one model; leave it out, or give one --config")
-        alone |= {"--all": given.every, "--len": given.L}
-        why = "--config says all of the encoding itself"
     elif given.every:
-        why = "--all shows every encoding as it starts"
+        given.refuse("--all shows every encoding as it starts", *named)
     elif given.run is not None:
-        alone, why = {"--len": given.L}, "--len is that of the run"
+        given.refuse("--len is that of the run", "L")
     elif name is None:
         raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
-    for option in (option for option, value in alone.items() if value and why):
-        raise Misuse(f"{why}; leave {'it out' if option in why else f'out {option}'}")
     return name
 
 
 def drawing() -> Any:
     """The module that draws, or Misuse where it cannot be had."""
     if find_spec("matplotlib") is None:
-        raise Misuse(
-            f"pictures need matplotlib: {share.install('[plot]')}; every other command works without it"
-        )
+        use = share.install("[plot]")
+        raise Misuse(f"pictures need matplotlib: {use}; every other command works without it")
     from peref.lab import pictures
 
     return pictures
@@ -176,14 +158,13 @@ def short(value: Any) -> str:
 Drawn = tuple[Subject, str, list[list[Image]]]
 
 
-def untrained(given: SimpleNamespace, name: str) -> Drawn:
-    """An encoding as it starts."""
-    return fresh(choose(name, given.settings), given.L or Config.L), "", []
-
-
-def trained(given: SimpleNamespace, name: str | None) -> Drawn:
-    """The encoding of a layer of a run, words about the run, and its attention over a prompt."""
-    found, layer, prompt = find_trained(given.run, None, name), given.layer, given.prompt
+def asked_for(given: Given, name: Any) -> Drawn:
+    """An encoding as it starts; or that of a layer of a run, words about the run, and its attention over a
+    prompt.
+    """
+    if given.run is None:
+        return fresh(choose(name, given.settings), given.L), "", []
+    found, layer, prompt = weights_found(open_run(given.run), pe=name), given.layer, given.prompt
     chosen = [] if name is None else [one for one, _ in choose(name)["pe"]]
     if len(chosen) > 1 and chosen != [one for one, _ in found.cfg.pe]:
         raise Misuse(f"{name} is not the cycle of the run, {found.cfg.named}; say which one of them to show")
@@ -209,10 +190,9 @@ def trained(given: SimpleNamespace, name: str | None) -> Drawn:
     own = cfg.pe == found.cfg.pe
     under_what = "" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named
     subject = replace(trained_subject(cfg, found.params, layer), under=under_what)
-    about = (
-        f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)}"
-    )
-    return subject, f"{about} at length {cfg.L:,}", maps(cfg, found.params, tokens, words)
+    about = f"layer {layer} of {found.run.folder}, step {found.step:,}"
+    about += f", trained with {text.cycle(found.cfg.pe)} at length {cfg.L:,}"
+    return subject, about, maps(cfg, found.params, tokens, words)
 
 
 def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, Any]]:

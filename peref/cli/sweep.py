@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import click
@@ -19,12 +18,11 @@ import numpy as np
 
 from peref import backends, data, share, store
 from peref import train as loop
-from peref.cli import completion, options, report, text
-from peref.cli.app import Group
-from peref.cli.completion import RUNS
+from peref.cli import options, report, text
 from peref.cli.evaluate import BYTES
+from peref.cli.options import Document, Given, option
 from peref.cli.progress import Progress, draws
-from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
+from peref.cli.signals import SIGNAL_WORDS, Signals
 from peref.cli.train import FIRST_CYCLE, FIRST_SHAPE
 from peref.cli.train import command as train_command
 from peref.config import shaped
@@ -41,15 +39,20 @@ from peref.runs import InUse
 from peref.settings import choose
 from peref.warm_start import trained_on
 
-SETTABLE = {p.opts[0][2:]: p for p in train_command.params if isinstance(p, options.Setting)}
+# what a key says: "model" or "recipe", and the field
+SETTABLE = {
+    p.opts[0][2:]: p.name.split("_", 1)
+    for p in train_command.params
+    if p.name and p.name.startswith(("model_", "recipe_"))
+}
 KINDS: dict[str, Any] = {"pe": str, "set": str}
-KINDS |= {key: get_type_hints(options.RECORDS[p.of])[p.field] for key, p in SETTABLE.items()}
+KINDS |= {key: get_type_hints(options.RECORDS[of])[field] for key, (of, field) in SETTABLE.items()}
 OF_ALL: dict[str, Any] = {"data": str, "to": int, "bytes": int, "backend": str}
 Sheet = tuple[str, dict[str, Any], str]  # path of a file, what is in it, folder of the runs
 Task = tuple[Contender, dict[str, Any]]
 
 
-class Sweeps(Group):
+class Sweeps(options.Subcommands):
     """A group whose first command need not be named."""
 
     def resolve_command(
@@ -66,28 +69,24 @@ def command() -> None:
     """
 
 
-file_argument = click.argument("file", metavar="SWEEP.toml", shell_complete=completion.complete_file)
-threads_option = options.size_option("--threads", "Threads of each process.  [default: 1]")
+file_argument = options.argument("file", options.FILE, metavar="SWEEP.toml")
+threads_option = option("--threads", "Threads of each process.", options.SIZE, default=1)
 
 
-@command.command("all", cls=options.Command, short_help="Compute all tasks, in processes or on a cluster.")
+@command.command("all", short_help="Compute all tasks, in processes or on a cluster.")
 @file_argument
-@options.size_option("--workers", "Processes that compute.  [default: cores / threads; 1 on a GPU]")
+@option("--workers", "Processes that compute.  [default: cores / threads; 1 on a GPU]", options.SIZE)
 @threads_option
-@click.option("--scheduler", metavar="ADDRESS", help="Have the workers of this Dask scheduler compute.")
-@options.flag("--dry-run", "List the tasks and compute nothing.")
+@option("--scheduler", "Have the workers of this Dask scheduler compute.", metavar="ADDRESS")
+@option("--dry-run", "List the tasks and compute nothing.", bool)
 @options.runs_folder
-@options.as_json
-@click.pass_context
-@options.together
-def all_command(ctx: click.Context, given: SimpleNamespace) -> None:
+def all_command(given: Given) -> Document:
     """Compute all tasks of SWEEP.toml that are not finished, and write their results beside it."""
     sheet = sheet_of(given)
-    sweep, signals, threads = sweep_of(sheet), ctx.obj, given.threads or 1
+    sweep, signals, threads = sweep_of(sheet), given.signals, given.threads
     if given.dry_run:
-        say_rows(given, sweep, lab.standings(sweep))
-        return
-    live = Live(sweep, plain=given.as_json)
+        return document_of(given, sweep)
+    live = Live(sweep, given.as_json, signals)
     if given.scheduler is None:
         pool: Any = lab.processes(count_of(given.workers, threads, sweep))
         task: Any = partial(lab.in_a_process, by_itself, sheet, threads)
@@ -99,58 +98,44 @@ def all_command(ctx: click.Context, given: SimpleNamespace) -> None:
         pool = lab.cluster(given.scheduler)
         task = partial(by_index, sheet, threads, sweep.code)
     with pool as workers, signals.gently():
-        rows = lab.drive(sweep, workers, task, live, lambda: bool(signals.asked))
-    check_not_stopped(signals)
-    say_rows(given, sweep, rows)
+        lab.drive(sweep, workers, task, live, lambda: bool(signals.asked))
+    if signals.asked:
+        live.check()
+    return document_of(given, sweep)
 
 
-@command.command("task", cls=options.Command, short_help="Compute one task, or whatever nobody else does.")
+@command.command("task", short_help="Compute one task, or whatever nobody else does.")
 @file_argument
-@click.option("--index", type=click.IntRange(0), help="The task, from 0 on.  [default: all, one by one]")
+@option("--index", "The task, from 0 on.  [default: all, one by one]", click.IntRange(0))
 @threads_option
 @options.runs_folder
-@options.as_json
-@click.pass_context
-@options.together
-def task_command(ctx: click.Context, given: SimpleNamespace) -> None:
+def task_command(given: Given) -> Document:
     """Compute task --index of SWEEP.toml in this process, as the jobs of a batch system do; without it all
     that nobody else computes. Whoever finishes the last one writes the results.
     """
-    sweep, signals = sweep_of(sheet_of(given)), ctx.obj
+    sweep = sweep_of(sheet_of(given))
     count, rows = len(sweep.tasks), lab.standings(sweep)
     if given.index is not None and given.index >= count:
         raise Misuse(f"--index is {given.index}; {given.file} has tasks 0 to {count - 1}")
     wanted = range(count) if given.index is None else [given.index]
     done, whole = (sum(rows[n][key] for n in wanted) for key in ("step", "steps"))
     if not all(rows[n]["result"] for n in wanted):
-        with Progress(whole, "step", start=done, plain=given.as_json) as bar:
-            be = backend_of_sweep(sweep, given.threads or 1, bar.line)
-            stopping = lambda: bool(signals.asked) or bar.deaf
-            with signals.gently(), np.errstate(all="ignore"):
-                for n, record in lab.work(sweep, wanted, be, stopping, bar.line):
+        with given.progress(whole, "step", start=done) as bar:
+            be = backend_of_sweep(sweep, given.threads, bar.line)
+            with given.signals.gently(), np.errstate(all="ignore"):
+                for n, record in lab.work(sweep, wanted, be, bar.stopping, bar.line):
                     if record["event"] == "step":
                         bar.to(bar.count + 1, f"task {n}, loss {record['loss']:.4f}")
-            check_not_stopped(signals, bar.deaf)
-        rows = lab.standings(sweep)
-    say_rows(given, sweep, rows, wanted)
+            bar.check()
+    return document_of(given, sweep, wanted)
 
 
-@command.command("status", cls=options.Command, short_help="Say how all tasks stand.")
+@command.command("status", short_help="Say how all tasks stand.")
 @file_argument
 @options.runs_folder
-@options.as_json
-@options.together
-def status_command(given: SimpleNamespace) -> None:
+def status_command(given: Given) -> Document:
     """Say how all tasks of SWEEP.toml stand, and which are running now, wherever that is."""
-    sweep = sweep_of(sheet_of(given))
-    say_rows(given, sweep, lab.standings(sweep))
-
-
-def check_not_stopped(signals: Signals, deaf: bool = False) -> None:
-    """Raises Interrupted after a signal, or where whoever reads has left."""
-    if signals.asked or deaf:
-        said = "stopped; what is done is kept, and the same command goes on"
-        raise Interrupted(signals.asked or signal.SIGPIPE, said)
+    return document_of(given, sweep_of(sheet_of(given)))
 
 
 def by_itself(sheet: Sheet, threads: int, index: int) -> None:
@@ -198,7 +183,7 @@ def count_of(count: int | None, threads: int, sweep: Sweep) -> int:
 # ---------------------------------------------------------------- the file
 
 
-def sheet_of(given: SimpleNamespace) -> Sheet:
+def sheet_of(given: Any) -> Sheet:
     """What a file asks for."""
     if not given.file.endswith(".toml"):
         raise Misuse(f"{given.file}: expected SWEEP.toml; its results are called SWEEP.json and SWEEP.csv")
@@ -206,7 +191,7 @@ def sheet_of(given: SimpleNamespace) -> Sheet:
         document = tomllib.loads(Path(given.file).read_text())
     except (OSError, ValueError) as error:
         raise Misuse(f"{given.file}: cannot be read as TOML ({error})") from error
-    return os.path.abspath(given.file), document, os.path.abspath(given.runs or RUNS)
+    return os.path.abspath(given.file), document, os.path.abspath(given.runs)
 
 
 def sweep_of(sheet: Sheet, asking: bool = True) -> Sweep:
@@ -279,8 +264,7 @@ def points(table: dict[str, Any], here: Path) -> Iterator[dict[str, Any]]:
 
 def fields(point: dict[str, Any], of: str) -> dict[str, Any]:
     """Those of Config ("model") or Recipe ("recipe") that a point says."""
-    mine = {key: setting.field for key, setting in SETTABLE.items() if setting.of == of}
-    return {mine[key]: value for key, value in point.items() if key in mine}
+    return {SETTABLE[key][1]: x for key, x in point.items() if SETTABLE.get(key, ("",))[0] == of}
 
 
 def refuse(sweep: Sweep) -> None:
@@ -327,8 +311,9 @@ def totals(rows: list[dict[str, Any]]) -> str:
     return f"{said}; {done:,} of {counted(whole, 'step')}"
 
 
-def say_rows(given: SimpleNamespace, sweep: Sweep, rows: list[dict[str, Any]], wanted: Any = None) -> None:
+def document_of(given: Given, sweep: Sweep, wanted: Any = None) -> Document:
     """The table of these tasks; and the results beside the file, where all are finished."""
+    rows = lab.standings(sweep)
     shown = [row for row in rows if wanted is None or row["index"] in wanted]
     lines, files = [table_of(sweep, shown), "", text.labelled("tasks", totals(shown))], []
     if all(row["result"] for row in rows):
@@ -337,14 +322,14 @@ def say_rows(given: SimpleNamespace, sweep: Sweep, rows: list[dict[str, Any]], w
             store.write_text(path, words)
         files = list(map(str, paths))
         lines.append(text.labelled("results", ", ".join(files)))
-    text.emit(given.as_json, {"tasks": shown, "files": files}, lines)
+    return {"tasks": shown, "files": files}, lines
 
 
 class Live(Progress):
     """The tasks that are running, drawn again and again on a terminal; elsewhere totals now and then."""
 
-    def __init__(self, sweep: Sweep, plain: bool) -> None:
-        super().__init__(sum(task.recipe.steps for task in sweep.tasks), "step", plain=True)
+    def __init__(self, sweep: Sweep, plain: bool, signals: Signals | None = None) -> None:
+        super().__init__(sum(task.recipe.steps for task in sweep.tasks), "step", plain=True, signals=signals)
         self.sweep, self.drawn, self.height = sweep, not plain and draws(), 0
 
     def rows(self, rows: list[dict[str, Any]]) -> None:

@@ -36,8 +36,17 @@ def labelled(name: str, text: str) -> str:
     return textwrap.fill(printable(text), WIDTH, initial_indent=name, subsequent_indent=" " * LABEL, **how)
 
 
-def emit(as_json: bool, data: Mapping[str, Any], lines: Iterable[str]) -> None:
-    """What a command found, on stdout: one JSON document for programs, or lines for people."""
+def block(title: str, parts: Mapping[str, Any]) -> str:
+    """Words under a title, each behind its name; None and "" are left out."""
+    return "\n".join([title, *(labelled(f"  {name}", str(words)) for name, words in parts.items() if words)])
+
+
+def emit(as_json: bool, data: Mapping[str, Any], lines: Iterable[str] | Mapping[str, str]) -> None:
+    """What a command found, on stdout: one JSON document for programs, or lines for people, each perhaps with
+    its name.
+    """
+    if isinstance(lines, Mapping):
+        lines = [labelled(name, words) for name, words in lines.items()]
     for line in [document(data)] if as_json else map(printable, lines):
         print(line)
 

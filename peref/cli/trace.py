@@ -1,43 +1,36 @@
 """trace: every tensor on the way of a forward pass, for an engine that is to give the same."""
 
 import os
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import click
 import numpy as np
 
 from peref import __version__, store
-from peref.cli import completion, options, text
-from peref.cli.found import Trained, find_trained
+from peref.cli import options, text
+from peref.cli.found import weights_found
+from peref.cli.options import FILE, Document, Given, option
 from peref.config import Config
 from peref.errors import Misuse, counted
 from peref.porting import config_of, load, names_of
 from peref.porting.files import CONFIG, mapped, published
 from peref.porting.tensors import copied
+from peref.runs import open_run
 from peref.trace import byte_count, check_trace, trace, trace_layer, write
 from peref.xp import Arrays
 
 
-@click.command("trace", cls=options.Command)
-@click.argument("run", shell_complete=completion.runs)
-@click.option("--prompt", help="The text that is read.")
-@options.file_option("--tokens", help="A file of token numbers that are read: text, or a JSON list.")
-@options.file_option(
-    "-o", "--output", required=True, help="NAME.safetensors; NAME.json beside it says what each tensor is."
-)
-@click.option("--layers", metavar="N,N,...", help="Keep the tensors of these layers only.  [default: all]")
-@options.flag("--gradients", "Keep the gradients of the loss of the next tokens too.")
-@click.option(
-    "--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="What is computed in."
-)
-@click.option("--layer", type=int, help="Compute this layer alone, on --input.")
-@options.file_option("--input", "states", help="Hidden states that enter --layer: [T,C] or [1,T,C].")
-@options.as_json
-@options.together
-def command(given: SimpleNamespace) -> None:
+@options.command("trace")
+@options.argument("run", options.RUN)
+@option("--prompt", "The text that is read.")
+@option("--tokens", "A file of token numbers that are read: text, or a JSON list.", FILE)
+@option("-o --output", "NAME.safetensors; NAME.json beside it says what each tensor is.", FILE, required=True)
+@option("--layers", "Keep the tensors of these layers only.  [default: all]", metavar="N,N,...")
+@option("--gradients", "Keep the gradients of the loss of the next tokens too.", bool)
+@option("--dtype", "What is computed in.", ["float64", "float32"], default="float64")
+@option("--layer", "Compute this layer alone, on --input.", int)
+@option("--input states", "Hidden states that enter --layer: [T,C] or [1,T,C].", FILE)
+def command(given: Given) -> Document:
     """Write every tensor of a forward pass of RUN, which another engine's are compared with by `diff`.
 
     With --layer, RUN may be the folder of a published model, of which that layer alone is read.
@@ -51,20 +44,19 @@ def command(given: SimpleNamespace) -> None:
         raise Misuse(f"-o is {given.output!r}; expected a file for the tensors, NAME.safetensors")
     out, dtype, tokens = Path(given.output), np.dtype(given.dtype), None
     store.check_writable(out.parent, out.parent)
+    cfg, params, source, known = model_named(given.run, given.layer, dtype)
     if alone:
-        cfg, params, source = of_one_layer(given.run, given.layer, dtype)
         x = hidden_states(given.states, cfg, given.layer, dtype)
         T, layers = x.shape[1], [given.layer]
     else:
-        cfg, params, source, found = of_run(given.run, dtype)
-        read = found.vocabulary.tokens(os.fsencode(given.prompt)) if given.prompt is not None else None
-        tokens = (numbers(given.tokens) if read is None else read).astype(np.int64)[None]
+        said = given.prompt
+        read = numbers(given.tokens) if said is None else known.tokens(os.fsencode(said))
+        tokens = read.astype(np.int64)[None]
         T, layers = tokens.size, layers_of(given.layers, cfg)
     check_trace(cfg, T, layers, dtype, given.gradients)
     size = byte_count(cfg, T, layers, dtype, given.gradients, alone)
     said = f"{counted(T, 'token')}, {counted(len(layers), 'layer')}, {text.size(size)}"
-    stream = sys.stderr if given.as_json else sys.stdout
-    print(text.labelled("trace", said), file=stream, flush=True)
+    given.say("trace", said)
     with np.errstate(all="ignore"):
         if tokens is None:
             tensors = trace_layer(cfg, params, given.layer, x)
@@ -75,7 +67,7 @@ def command(given: SimpleNamespace) -> None:
     about = {"file": str(out), "described": str(out.with_suffix(".json")), "tensors": len(tensors)}
     lines = [] if loss is None else [text.labelled("loss", f"{loss:.6f} nats")]
     lines += [text.labelled("written", f"{out}, {counted(len(tensors), 'tensor')}; {about['described']}")]
-    text.emit(given.as_json, about | {"bytes": size, "loss": loss}, lines)
+    return about | {"bytes": size, "loss": loss}, lines
 
 
 def layers_of(said: str | None, cfg: Config) -> list[int]:
@@ -95,21 +87,20 @@ def numbers(path: str) -> np.ndarray:
         raise Misuse(f"{path}: {what}: {error}") from error
 
 
-def of_run(name: str, dtype: Any) -> tuple[Config, Arrays, str, Trained]:
-    found = find_trained(name, None)
+def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Config, Arrays, str, Any]:
+    """The model of a run, where it is, and its vocabulary; for one layer perhaps the one that is published in
+    a folder, with the parameters of that layer.
+    """
+    if layer is not None and (Path(name) / CONFIG).is_file():
+        model = published(name)
+        cfg = config_of(model.config)
+        params = load(model.tensors, cfg, names_of(model.config), dtype=dtype, layer=layer)
+        return cfg, params, name, None
+    found = weights_found(open_run(name))
     if not isinstance(found.cfg, Config):
         raise Misuse(f"{name} is an encoder and a decoder; trace takes a model that reads one sequence")
     params = {name: a.astype(dtype, copy=False) for name, a in found.params.items()}
-    return found.cfg, params, str(found.run.folder), found
-
-
-def of_one_layer(name: str, layer: int, dtype: Any) -> tuple[Config, Arrays, str]:
-    """The model of a run, or the one that is published in a folder with the parameters of that layer."""
-    if not (Path(name) / CONFIG).is_file():
-        return of_run(name, dtype)[:3]
-    model = published(name)
-    cfg = config_of(model.config)
-    return cfg, load(model.tensors, cfg, names_of(model.config), dtype=dtype, layer=layer), name
+    return found.cfg, params, str(found.run.folder), found.vocabulary
 
 
 def hidden_states(path: str, cfg: Config, layer: int, dtype: Any) -> np.ndarray:

@@ -7,77 +7,74 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import click
 import numpy as np
 
 from peref import data, share
 from peref import train as loop
 from peref.backends import Backend
-from peref.cli import completion, options, text
-from peref.cli.completion import RUNS
-from peref.cli.found import Say, backend_of, exercise_of, find_trained, named_or_newest, reach, run_text
-from peref.cli.options import NEWEST, of_model, of_recipe, picked, section
-from peref.cli.progress import Progress, aside
-from peref.cli.signals import Interrupted, Signals
+from peref.cli import completion, found, options, text
+from peref.cli.found import Lesson
+from peref.cli.options import NEWEST, Document, Given, computing, of_model, of_recipe, option, section
+from peref.cli.progress import Progress
+from peref.cli.signals import Interrupted
 from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse, counted
 from peref.evaluate import in_units, model_of, weights_of
 from peref.masking import CHOSEN
 from peref.pair import Pair
 from peref.recipe import Recipe
-from peref.runs import Run
+from peref.runs import Run, newest, open_run
 from peref.settings import choose, model_fields
 from peref.tasks import OF_PAIRS, TASKS, Exercise
-from peref.warm_start import Start, start, trained_on
+from peref.warm_start import start, trained_on
 
 OF_ENCODER = "encoder."  # how a --set for it begins
 CHANGED = {"drawn": "drawn anew", "left": "left out"}
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
-SHAPE_WORDS = f"{' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]"
 FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
 # what may be said again when a run goes on
 FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume", "as_json")
+Work = tuple[Run, Lesson, Backend]
+# model, recipe, what is trained on and where that is, perhaps the weights to begin with
+New = tuple[Any, ...]
+RUN_OR_NEWEST: dict[str, Any] = {"metavar": "[RUN]", "is_flag": False, "flag_value": NEWEST}
 
 
-@click.command("train", cls=options.Command)
+@options.command("train")
 @section(
     "Encoding",
     options.encoding_option(
+        "--pe",
         "The encoding, or a cycle over the layers; + between those that stand in one layer; "
-        f"`{share.program()} list` shows all, "
-        f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]"
+        f"`{share.program()} list` shows all, ./FILE.py is one of your own.  [default: {FIRST_CYCLE}]",
     ),
     options.set_option,
-    click.option(
-        "--from",
-        "parent",
-        metavar="[RUN]",
-        is_flag=False,
-        flag_value=NEWEST,
-        shell_complete=completion.runs,
-        help="Begin with the weights and the model of RUN, or of the newest run, but for what other options "
-        "say.",
+    option(
+        "--from parent",
+        "Begin with the weights and the model of RUN, or of the newest run, but for what other options say.",
+        options.RUN,
+        **RUN_OR_NEWEST,
     ),
-    click.option(
-        "--new-parameters", is_flag=True, default=None, help="With --from: draw anew what does not fit."
-    ),
+    option("--new-parameters", "With --from: draw anew what does not fit.", bool),
     options.encoding_option(
+        "--encoder",
         "Put an encoder with this encoding, which reads both ways, before the decoder; with --task. "
         "--set encoder.NAME=VALUE is for it.",
-        dest="encoder",
-        option="--encoder",
     ),
 )
 @section(
     "Model",
-    options.name_option("--shape", SHAPES, f"Defaults for the settings below: {SHAPE_WORDS}"),
+    option(
+        "--shape",
+        f"Defaults for the settings below: {' or '.join(SHAPES)}.",
+        options.one_of(SHAPES),
+        default=FIRST_SHAPE,
+    ),
     of_model("--layers", "layers", "Number of layers."),
     of_model("--width", "C", "Width of the model (hidden size)."),
     of_model("--heads", "H", "Number of query heads."),
@@ -86,12 +83,11 @@ FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume
     of_model("--ff", "F", "Width of the feed-forward layers.", said="8/3 of the width, 4 for gelu"),
     of_model("--activation", "activation", "Activation of the feed-forward layers: swiglu, gelu, relu."),
     of_model("--norm", "norm", "Normalization: rms or layer."),
-    click.option(
+    option(
         "--model",
-        metavar="NAME=VALUE",
+        "Any field of the model, as docs/cli.md lists them: norm_place=after, residual=parallel.",
+        options.Kind("NAME=VALUE", completion.fields_of_models),
         multiple=True,
-        shell_complete=completion.fields_of_models,
-        help="Any field of the model, as docs/cli.md lists them: norm_place=after, residual=parallel.",
     ),
     of_model("--norm-eps", "eps", "Epsilon of the normalization."),
     of_model("--biases/--no-biases", "biases", "Biases in every linear layer except the head."),
@@ -116,74 +112,45 @@ FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume
     ),
     options.task_option(f"Train on a task instead of text: {', '.join(TASKS)}."),
     options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]"),
-    of_recipe("--steps", "steps", "Optimizer steps."),
-    of_recipe("--batch", "batch", "Batch size: sequences in a micro-batch."),
-    of_recipe("--accumulate", "accumulate", "Gradient accumulation: micro-batches in a step."),
-    of_recipe("--rate", "rate", "Peak learning rate."),
-    of_recipe("--warmup", "warmup", "Warm-up steps, up to the peak learning rate."),
-    of_recipe("--floor", "floor", "Final learning rate, as a fraction of the peak."),
-    of_recipe("--beta1", "beta1", "AdamW: decay rate of the first moment."),
-    of_recipe("--beta2", "beta2", "AdamW: decay rate of the second moment."),
-    of_recipe("--eps", "eps", "AdamW: epsilon."),
-    of_recipe("--decay", "decay", "Weight decay, of the linear layers alone."),
-    of_recipe("--clip", "clip", "Gradient-norm clip."),
-    of_recipe("--seed", "seed", "Random seed, of weights and batches."),
-    of_recipe("--dtype", "dtype", "float32 or float64."),
-    of_recipe(
-        "--positions",
-        "positions",
-        "Draw positions: random:N (sorted, below N) or pose:N (counted, with one skip, below N).",
-        said="counted from 0",
-        metavar="HOW:N",
-    ),
+    *map(of_recipe, ("steps", "batch", "accumulate", "rate", "warmup", "floor", "beta1", "beta2", "eps")),
+    *map(of_recipe, ("decay", "clip", "seed", "dtype")),
+    of_recipe("positions", said="counted from 0", metavar="HOW:N"),
 )
-@section(
-    "Validation",
-    of_recipe("--valid-every", "valid_every", "Steps between validations."),
-    of_recipe("--valid-bytes", "valid_bytes", "Bytes of held-out text in each validation."),
-)
-@section(
-    "Computing", options.computing, options.flag("--no-record", "cuda: replay no CUDA graph; changes no bit.")
-)
+@section("Validation", of_recipe("valid_every"), of_recipe("valid_bytes"))
+@section("Computing", computing, option("--no-record", "cuda: replay no CUDA graph; changes no bit.", bool))
 @section(
     "Output",
     options.runs_folder,
-    of_recipe("--save-every", "save_every", "Steps between checkpoints."),
-    click.option(
-        "--resume",
-        metavar="[RUN]",
-        is_flag=False,
-        flag_value=NEWEST,
-        shell_complete=completion.runs,
-        help="Go on with RUN, or with the newest unfinished run.",
-    ),
-    options.as_json,
+    of_recipe("save_every"),
+    option("--resume", "Go on with RUN, or with the newest unfinished run.", options.RUN, **RUN_OR_NEWEST),
 )
-@click.pass_context
-@options.together
-def command(ctx: click.Context, given: SimpleNamespace) -> None:
+def command(given: Given) -> Document:
     """Train a small language model with an encoding, or go on with a run that was interrupted."""
     began = time.perf_counter()
-    signals: Signals = ctx.obj
-    out = sys.stderr if given.as_json else sys.stdout
-    say = lambda name, what: aside(text.labelled(name, what), out)
     # the loop looks at every loss and gradient itself, and names the one that is not finite
-    with np.errstate(all="ignore"), never_empty(Path(RUNS if given.runs is None else given.runs)):
-        work = begin(given, say) if given.resume is None else go_on(ctx, given, say)
+    with np.errstate(all="ignore"), never_empty(Path(given.runs)):
+        run, corpus, be = begin(given) if given.resume is None else go_on(given)
         try:
-            with signals.gently():
-                done = follow(work, given, signals, say)
+            with given.signals.gently():
+                done = follow(run, corpus, be, given)
         except Interrupted as end:
-            again = text.command("train", "--resume", work.run.folder, *files_of(work.run))
-            details = {"run": str(work.run.folder), **end.details}
+            again = text.command("train", "--resume", run.folder, *files_of(run))
+            details = {"run": str(run.folder), **end.details}
             raise Interrupted(end.number, f"{end}; go on with: {again}", **details) from None
         except Exception:
-            if given.resume is None and not work.run.begun:
-                shutil.rmtree(work.run.folder, ignore_errors=True)  # there is nothing to go on with
+            if given.resume is None and not run.begun:
+                shutil.rmtree(run.folder, ignore_errors=True)  # there is nothing to go on with
             raise
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     figures = {**done, "peak_rss": peak, "seconds": time.perf_counter() - began}
-    text.emit(given.as_json, figures, figure_lines(figures, next_command(work, given)))
+    speed, took = f"{figures['tokens_per_s']:,.0f} tokens/s", text.duration(figures["seconds"])
+    said = {
+        "validation": f"loss {in_bits(figures['val'], 4, unit_of(figures))}",
+        "figures": f"{speed}, peak memory {text.size(peak)}, {took} in all",
+        "run": figures["run"],
+        "next": next_command(run, corpus, given),
+    }
+    return figures, said
 
 
 @contextlib.contextmanager
@@ -198,160 +165,104 @@ def never_empty(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def figure_lines(figures: dict[str, Any], then: str) -> Iterator[str]:
-    """What came of it, for people."""
-    speed, seconds = f"{figures['tokens_per_s']:,.0f} tokens/s", text.duration(figures["seconds"])
-    yield text.labelled("validation", f"loss {in_bits(figures['val'], 4, unit_of(figures))}")
-    yield text.labelled("figures", f"{speed}, peak memory {text.size(figures['peak_rss'])}, {seconds} in all")
-    yield text.labelled("run", figures["run"])
-    yield text.labelled("next", then)
-
-
-@dataclass(frozen=True)
-class Work:
-    """A run, its text or task, the yardsticks of a text, and what computes."""
-
-    run: Run
-    corpus: data.Corpus | Exercise
-    marks: dict[str, float]
-    be: Backend
-
-
-def begin(given: SimpleNamespace, say: Say) -> Work:
+def begin(given: Given) -> Work:
     """A new run."""
-    said, more = picked("model", vars(given)), model_fields(given.model)
+    said, more = given.fields("model"), model_fields(given.model)
     if twice := sorted(said.keys() & more.keys()):
         raise Misuse(f"--model {twice[0]} and an option of its own say it twice; leave out one of them")
+    said |= more
     if given.parent is not None:
-        return begin_from(given, said | more, say)
-    if given.new_parameters:
+        cfg, recipe, corpus, spec, *weights = from_weights(given, said)
+    elif given.new_parameters:
         raise Misuse("--new-parameters draws anew what weights of a run do not have; add --from RUN")
-    settings = [one for one in given.settings if given.encoder is None or not one.startswith(OF_ENCODER)]
-    said |= more | choose(FIRST_CYCLE if given.pe is None else given.pe, settings)
-    if given.task is not None or given.encoder is not None:
-        return begin_task(given, said, say)
-    cfg = shaped(FIRST_SHAPE if given.shape is None else given.shape, **said)
-    spec = data.DEFAULT if given.data is None else given.data
-    recipe = Recipe(**picked("recipe", vars(given)))
-    return begin_on(given, cfg, recipe, data.corpus(spec), data.lasting(spec), say)
-
-
-def begin_from(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
-    """A new run with the weights of another, but for the fields that are said."""
-    others = {"--shape": given.shape, "--task": given.task, "--encoder": given.encoder}
-    if unused := [option for option, value in others.items() if value is not None]:
-        raise Misuse(f"--from takes the model of a run; leave out {', '.join(unused)}")
-    named = None if given.parent == NEWEST else given.parent
-    parent = find_trained(named, None if named else given.runs, given.pe)
-    fields, usual = said, {"dtype": parent.dtype.name}
-    corpus: data.Corpus | Exercise
-    if parent.run.task:
-        of_text_alone(given, fields)
-        exercise = exercise_of(parent.run, given.data)
-        corpus = replace(exercise, longest=fields.get("L", exercise.longest))
-        fields, usual = fields | {"L": corpus.tokens}, exercise.task.recipe | usual
     else:
-        corpus = run_text(parent.run, given.data)
-    cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
-    recipe = Recipe(**usual | picked("recipe", vars(given)))
-    try:
-        weights = start(parent.run, parent.params, parent.step, cfg, recipe, anew=bool(given.new_parameters))
-    except Misuse:
-        if parent.step in parent.run.checkpoints:
-            raise
-        return begin_from(given, said, say)  # whoever trains has saved newer ones and removed this one
-    spec = parent.run.record["data"]["spec"] if given.data is None else data.lasting(given.data)
-    return begin_on(given, cfg, recipe, corpus, spec, say, weights)
-
-
-def begin_on(
-    given: SimpleNamespace,
-    cfg: Config | Pair,
-    recipe: Recipe,
-    corpus: data.Corpus | Exercise,
-    spec: str,
-    say: Say,
-    weights: Start | None = None,
-) -> Work:
-    """A new run on a text, which is at `spec`, or on a task."""
+        settings = [one for one in given.settings if given.encoder is None or not one.startswith(OF_ENCODER)]
+        said |= choose(FIRST_CYCLE if given.pe is None else given.pe, settings)
+        cfg, recipe, corpus, spec, *weights = (
+            on_text(given, said) if given.task is given.encoder is None else on_task(given, said)
+        )
     loop.check_recipe(cfg, recipe, corpus, given.backend)
-    be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
-    marks = yardsticks_of(corpus)
-    runs = RUNS if given.runs is None else given.runs
-    run = loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:], weights)
-    return Work(run, corpus, marks, be)
+    be = found.backend_of(given, recipe.dtype, not given.no_record)
+    run = loop.create_run(given.runs, cfg, recipe, corpus, spec, be, sys.argv[1:], *weights)
+    return run, corpus, be
 
 
-def of_text_alone(given: SimpleNamespace, said: dict[str, Any]) -> None:
+def from_weights(given: Given, said: dict[str, Any]) -> New:
+    """With the weights of another run, but for the fields that are said."""
+    given.refuse("--from takes the model of a run", "shape", "task", "encoder")
+    run = newest(given.runs) if given.parent == NEWEST else open_run(given.parent)
+    parent = found.weights_found(run, pe=given.pe)
+    fields, usual, corpus = said, {"dtype": parent.dtype.name}, found.read_by(run, given.data)
+    if isinstance(corpus, Exercise):
+        of_text_alone(given, fields)
+        corpus = replace(corpus, longest=fields.get("L", corpus.longest))
+        fields, usual = fields | {"L": corpus.tokens}, corpus.task.recipe | usual
+    cfg = trained_on(parent.cfg, given.pe, given.settings, fields)
+    recipe = Recipe(**usual | given.fields("recipe"))
+    try:
+        weights = start(run, parent.params, parent.step, cfg, recipe, anew=given.new_parameters)
+    except Misuse:
+        if parent.step in run.checkpoints:
+            raise
+        return from_weights(given, said)  # whoever trains has saved newer ones and removed this one
+    spec = run.record["data"]["spec"] if given.data is None else data.lasting(given.data)
+    return cfg, recipe, corpus, spec, weights
+
+
+def on_text(given: Given, said: dict[str, Any]) -> New:
+    cfg = shaped(given.shape, **said)
+    return cfg, Recipe(**given.fields("recipe")), *found.new_text(given)
+
+
+def of_text_alone(given: Given, said: dict[str, Any]) -> None:
     """Raises Misuse for options that a task has no use for."""
     unused = given.recipe_valid_bytes, said.get("causal"), said.get("cross")
     if any(value is not None for value in unused):
         raise Misuse("a task says itself who sees what; leave out --valid-bytes, --causal and cross")
 
 
-def begin_task(given: SimpleNamespace, said: dict[str, Any], say: Say) -> Work:
-    """A new run on a task, of an encoder and a decoder, or of a decoder alone."""
+def on_task(given: Given, said: dict[str, Any]) -> New:
+    """Of an encoder and a decoder, or of a decoder alone."""
     if given.task is None:
         raise Misuse("an encoder is trained on a task; add --task reverse")
     of_text_alone(given, said)
-    corpus, spec = text_of_task(given)
-    longest = said.pop("L", TASKS[given.task].longest if given.task in TASKS else 1)
-    exercise = Exercise(given.task, longest, given.encoder is None, corpus)
+    exercise, spec = found.new_exercise(given, said.pop("L", None), alone=given.encoder is None)
     usual = exercise.task.recipe if exercise.alone else OF_PAIRS
-    recipe = Recipe(**usual | picked("recipe", vars(given)))
-    shape = FIRST_SHAPE if given.shape is None else given.shape
-    if exercise.alone:
-        model: Config | Pair = shaped(shape, **exercise.task.model | said | {"L": exercise.tokens})
-    else:
-        model = pair_of(given, exercise, shape, said)
-    return begin_on(given, model, recipe, exercise, spec, say)
+    recipe, said = Recipe(**usual | given.fields("recipe")), said | {"L": exercise.tokens}
+    cfg = shaped(given.shape, **exercise.task.model | said) if exercise.alone else pair_of(given, said)
+    return cfg, recipe, exercise, spec
 
 
-def text_of_task(given: SimpleNamespace) -> tuple[data.Corpus | None, str]:
-    """The text that a task hides something in, if any, and what a run calls it."""
-    if given.task in TASKS and TASKS[given.task].text:
-        spec = data.DEFAULT if given.data is None else given.data
-        return data.corpus(spec), data.lasting(spec)
-    if given.data is not None:
-        raise Misuse(f"the task {given.task} has no text; leave out --data")
-    return None, given.task
-
-
-def pair_of(given: SimpleNamespace, exercise: Exercise, shape: str, said: dict[str, Any]) -> Pair:
+def pair_of(given: Given, said: dict[str, Any]) -> Pair:
     """The encoder and the decoder that the options mean."""
-    turning = {name: said.pop(name) for name in ("R", "layout") if name in said}
-    said |= {"L": exercise.tokens}
-    decoder = shaped(shape, **said | turning | {"cross": True})
+    of_both = {name: value for name, value in said.items() if name not in ("R", "layout")}
+    decoder = shaped(given.shape, **said | {"cross": True})
     mine = [one for one in given.settings if one.startswith(OF_ENCODER)]
     try:
         before = choose(given.encoder, mine, OF_ENCODER)
-        return Pair(shaped(shape, **said | before | {"causal": False}), decoder)
+        return Pair(shaped(given.shape, **of_both | before | {"causal": False}), decoder)
     except Misuse as error:
         raise Misuse(f"--encoder {given.encoder}: {error}") from None
 
 
-def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
+def go_on(given: Given) -> Work:
     """The run that --resume means. Raises Misuse for settings that a run fixes."""
     named = None if given.resume == NEWEST else given.resume
-    run, _ = named_or_newest(named, given.runs, "--resume ", having_checkpoint=False, unfinished=True)
-    free = {*FREE}
-    free |= {"pe"} if given.pe is not None and names_files(run, given.pe) else set()
-    set_here = {name for name, value in vars(given).items() if value not in (None, ())}
-    if fixed := [p.opts[0] for p in ctx.command.params if p.name in set_here.difference(free)]:
+    run, _ = found.named_or_newest(given, named, "--resume ", having_checkpoint=False, unfinished=True)
+    free = {"pe"} if given.pe is not None and names_files(run, given.pe) else set()
+    if fixed := given.said(but={*FREE} | free):
         what = f"a run goes on with the settings it began with; leave out {', '.join(fixed)}"
         raise Misuse(f"{what}, or begin a new run without --resume")
     model_of(run)
     if run.finished and verifies(run):
         look = text.command("eval", run.folder, *files_of(run))
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
-    corpus = run_text(run, given.data) if run.task is None else exercise_of(run, given.data)
-    be = backend_of(
-        given, Recipe.from_json(run.record["recipe"]).dtype, partial(say, "note"), not given.no_record
-    )
-    return Work(run, corpus, yardsticks_of(corpus), be)
+    corpus = found.read_by(run, given.data)
+    dtype = Recipe.from_json(run.record["recipe"]).dtype
+    return run, corpus, found.backend_of(given, dtype, not given.no_record)
 
 
-def yardsticks_of(corpus: data.Corpus | Exercise) -> dict[str, float]:
+def yardsticks_of(corpus: Lesson) -> dict[str, float]:
     """What there is to beat; of a task, and of a tokenizer's tokens, nothing."""
     if isinstance(corpus, Exercise) or corpus.train.dtype != np.uint8:
         return {}
@@ -379,18 +290,16 @@ def verifies(run: Run) -> bool:
         return False
 
 
-def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> dict[str, Any]:
+def follow(run: Run, corpus: Lesson, be: Backend, given: Given) -> dict[str, Any]:
     """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved
     after a signal.
     """
-    run, be = work.run, work.be
     bar: Progress  # from the step on at which the run stands
-    stopping = lambda: bool(signals.asked) or bar.deaf
-    records = loop.train(run, work.corpus, be, say=partial(say, "note"), stopping=stopping)
+    records = loop.train(run, corpus, be, say=given.note, stopping=lambda: bar.stopping())
     start = next(records)
-    introduce(work, start, given.backend, say)
+    marks = introduce(run, corpus, be, start, given)
     speed, steps, valid, unit = 0.0, start["steps"], None, unit_of(run.record)
-    with Progress(steps, "step", start=start["step"], every=EVERY, plain=given.as_json) as bar:
+    with given.progress(steps, "step", start=start["step"], every=EVERY) as bar:
         for record in records:
             valid = record.get("valid", valid)
             if record["event"] == "step":
@@ -400,9 +309,10 @@ def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> di
                     bar.line(f"step {record['step']:,}: validation loss {in_bits(valid, 4, unit)}")
             elif record["event"] == "stopped":
                 said = f"stopped after step {record['step']:,} of {steps:,}, which is saved"
-                raise Interrupted(signals.asked or signal.SIGPIPE, said, step=record["step"], steps=steps)
+                number = given.signals.asked or signal.SIGPIPE
+                raise Interrupted(number, said, step=record["step"], steps=steps)
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
-    done |= {"yardsticks": work.marks, "tokens_per_s": speed, "parameters": start["parameters"]}
+    done |= {"yardsticks": marks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
     return done | {key: run.record[key] for key in ("data", "config")}
 
@@ -419,16 +329,15 @@ def unit_of(record: dict[str, Any]) -> str:
     return "byte" if record["config"]["causal"] else "masked byte"
 
 
-def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
-    """What runs, on what, where, and what there is to beat."""
-    run, corpus, marks = work.run, work.corpus, work.marks
+def introduce(run: Run, corpus: Lesson, be: Backend, start: dict[str, Any], given: Given) -> dict[str, float]:
+    """What runs, on what, where, and what there is to beat, which is returned."""
+    marks, say = yardsticks_of(corpus), given.say
     cfg, recipe = model_of(run), Recipe.from_json(run.record["recipe"])
     decoder = cfg.decoder if isinstance(cfg, Pair) else cfg
-    shape = f"{start['parameters']:,} parameters: {sizes_of(decoder)}"
-    say("model", shape + (f"; an encoder like it of {cfg.encoder.layers}" if isinstance(cfg, Pair) else ""))
-    if isinstance(cfg, Pair):
-        say("encoder", text.cycle(cfg.encoder.pe))
-    say("decoder" if isinstance(cfg, Pair) else "encoding", text.cycle(decoder.pe))
+    like_it = f"; an encoder like it of {cfg.encoder.layers}" if isinstance(cfg, Pair) else ""
+    say("model", f"{start['parameters']:,} parameters: {sizes_of(decoder)}{like_it}")
+    for label, words in found.cycles(cfg).items():
+        say(label, words)
     if parent := run.record.get("parent"):
         changed = [f"{counted(len(parent[k]), 'tensor')} {w}" for k, w in CHANGED.items() if parent[k]]
         say("weights", ", ".join([f"{parent['run']}, step {parent['step']:,}", *changed]))
@@ -438,7 +347,7 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     masked = f", {CHOSEN:.0%} of them asked as masked tokens" if not decoder.causal else ""
     drawn = f", positions {recipe.positions}" if recipe.positions else ""
     say("training", f"{counted(recipe.steps, 'step')}, {tokens}{masked}{drawn}, {how}")
-    say("backend", text.chosen(work.be.name, asked))
+    say("backend", text.chosen(be.name, given.backend))
     if isinstance(corpus, Exercise):
         what = f"{corpus.task.words}; lengths of {corpus.task.shortest:,} to {corpus.longest:,}"
         say("task", f"{corpus.name}: {what}, tested on {loop.TESTED} held-out ones of {corpus.longest:,}")
@@ -451,6 +360,7 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
         beat = ", ".join(f"{name} {marks[key]:.3f}" for name, key in bpb.items())
         say("yardsticks", f"{beat} bits/byte")
     say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
+    return marks
 
 
 def sizes_of(cfg: Config) -> str:
@@ -463,13 +373,12 @@ def sizes_of(cfg: Config) -> str:
     return f"{shape}, {'tied' if cfg.tied else 'untied'} head"
 
 
-def next_command(work: Work, given: SimpleNamespace) -> str:
+def next_command(run: Run, corpus: Lesson, given: Given) -> str:
     """The evaluation that suits the run that has just ended."""
-    run, trained = work.run, work.run.record["config"]["L"]
-    where = [] if given.resume is None and given.runs is None else [run.folder]
-    if isinstance(work.corpus, Exercise):
-        which: list[Any] = where or ["--task", work.corpus.name]
-        return text.command("eval", *which, "--len", str(2 * work.corpus.longest))
-    length = reach(Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"]).dtype)
-    length = length if length < work.corpus.valid.size else trained
+    where: list[Any] = [run.folder] if given.said("resume", "runs") else []
+    if isinstance(corpus, Exercise):
+        return text.command("eval", *(where or ["--task", corpus.name]), "--len", str(2 * corpus.longest))
+    cfg = Config.from_json(run.record["config"])
+    length = found.reach(cfg, Recipe.from_json(run.record["recipe"]).dtype)
+    length = length if length < corpus.valid.size else cfg.L
     return text.command("eval", *where, "--len", str(length), *files_of(run))

@@ -5,6 +5,7 @@ Not here: whether a difference matters, what is stored (weights), one config alo
 
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import groupby
 from typing import Any
 
 from peref.cli import text
@@ -42,41 +43,36 @@ def differences(first: Read, second: Read) -> dict[str, Any]:
     both = (first, second)
     whole = None not in (first[2], second[2])
     of_model = [model_facts(cfg) if whole and cfg else {} for _, _, cfg, _ in both]
-    layers = [facts_by_layer(found, cfg, whole) for _, found, cfg, _ in both]
+    of_layer = layer_facts if whole else encoding_facts
+    layers = [
+        [of_layer(cfg, n) for n in range(cfg.layers)] if cfg else rotation_facts(found)
+        for _, found, cfg, _ in both
+    ]
     apart = [unlike(a, b) for a, b in zip(*layers, strict=False)]
-    groups: list[dict[str, Any]] = []
+    groups: dict[str, dict[str, Any]] = {}
     for n, pairs in enumerate(apart):
-        same = next((group for group in groups if group["differ"] == pairs), None)
-        if same:
-            same["layers"].append(n)
-        elif pairs:
-            groups.append({"layers": [n], "differ": pairs})
+        if pairs:
+            alike = groups.setdefault(str(sorted(pairs.items())), {"layers": [], "differ": pairs})
+            alike["layers"].append(n)
     numbers = [len(one) for one in layers]
     beside = unlike(*({k: facts.get(k) for k in AROUND} for facts in of_model))
     sizes = [{k: facts.get(k) for k in SIZES_OF_A_MODEL} for facts in of_model]
     if not whole:
         sizes = [{"L": found.longest, "layers": found.layers} for _, found, _, _ in both]
-    first_apart = next((n for n, pairs in enumerate(apart) if pairs), None)
+    first_apart = next((group["layers"][0] for group in groups.values()), None)
     return {
         "paths": [path for path, *_ in both],
         "model_types": [found.model_type for _, found, _, _ in both],
         "from_layer": min(numbers) if first_apart is None and numbers[0] != numbers[1] else first_apart,
         "layers": numbers,
         "compared": len(apart),
-        "differ": groups,
+        "differ": [*groups.values()],
         "around": beside,
         "sizes": unlike(*sizes),
         "not_compared": {
             path: f"all but the rotations: {missing}" for path, _, _, missing in both if missing
         },
     }
-
-
-def facts_by_layer(found: Found, cfg: Config | None, whole: bool) -> list[dict[str, Any]]:
-    """What is compared of each layer: all of it, or encodings alone."""
-    if cfg is None:
-        return rotation_facts(found)
-    return layer_facts(cfg) if whole else [encoding_facts(cfg, n) for n in range(cfg.layers)]
 
 
 def model_facts(cfg: Config) -> dict[str, Any]:
@@ -92,19 +88,16 @@ def encoding_facts(cfg: Config, n: int) -> dict[str, Any]:
     return own | (turns if "layout" in known else {})
 
 
-def layer_facts(cfg: Config) -> list[dict[str, Any]]:
-    """Everything that decides what each layer computes, but for sizes."""
+def layer_facts(cfg: Config, n: int) -> dict[str, Any]:
+    """Everything that decides what a layer computes, but for sizes."""
     shared = {k: x for k, x in model_facts(cfg).items() if k not in (*SIZES_OF_A_MODEL, *AROUND)}
-    found = []
-    for n in range(cfg.layers):
-        layer, known = cfg.layer(n), settings_of(cfg.pe[n % len(cfg.pe)][0])
-        own = {k: getattr(layer, k) for k in known if hasattr(layer, k) and k not in SIZES_OF_A_MODEL}
-        own |= {"F": layer.F} if layer.F != cfg.F else {}
-        own |= {"scale": softmax_scale(layer.pe, cfg.D)} if "scale" in known else {}
-        if layer.temperature == "none":
-            own = {k: x for k, x in own.items() if k not in SHARPER - {"temperature"}}
-        found.append(encoding_facts(cfg, n) | own | shared)
-    return found
+    layer, known = cfg.layer(n), settings_of(cfg.pe[n % len(cfg.pe)][0])
+    own = {k: getattr(layer, k) for k in known if hasattr(layer, k) and k not in SIZES_OF_A_MODEL}
+    own |= {"F": layer.F} if layer.F != cfg.F else {}
+    own |= {"scale": softmax_scale(layer.pe, cfg.D)} if "scale" in known else {}
+    if layer.temperature == "none":
+        own = {k: x for k, x in own.items() if k not in SHARPER - {"temperature"}}
+    return encoding_facts(cfg, n) | own | shared
 
 
 def rotation_facts(found: Found) -> list[dict[str, Any]]:
@@ -158,11 +151,7 @@ def in_a_row(numbers: list[int], all_of: int) -> str:
     """Numbers of layers, where they stand in a row both ends."""
     if len(numbers) == all_of:
         return f"all {all_of}"
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][-1] + 1:
-            runs[-1].append(n)
-        else:
-            runs.append([n])
+    steps = groupby(enumerate(numbers), lambda one: one[1] - one[0])
+    runs = [[n for _, n in run] for _, run in steps]
     words = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
     return f"{', '.join(words)} ({len(numbers)} of {all_of})"

@@ -3,16 +3,13 @@
 import time
 from typing import Any
 
-import click
-
 from peref.backends import find
 from peref.cli import options, text
-from peref.cli.progress import Progress
+from peref.cli.options import Document, Given
 
 
-@click.command("warmup", cls=options.Command)
-@options.as_json
-def command(as_json: bool) -> None:
+@options.command("warmup")
+def command(given: Given) -> Document:
     """Compile all kernels of the numba backend in advance, and keep them for later runs."""
     began = time.perf_counter()
     find.check_numba()
@@ -20,7 +17,7 @@ def command(as_json: bool) -> None:
 
     names = ahead.every()
     waiting = ahead.missing(names)
-    with Progress(len(waiting), "kernels", every=1, plain=as_json) as bar:
+    with given.progress(len(waiting), "kernels", every=1) as bar:
         ahead.compile_ahead(waiting, lambda name: bar.to(bar.count + 1, name))
     done: dict[str, Any] = {"kernels": names, "compiled": waiting, "lanes": host.LANES}
     done |= {"folder": kernel.FOLDER and str(kernel.FOLDER), "seconds": time.perf_counter() - began}
@@ -30,4 +27,4 @@ def command(as_json: bool) -> None:
         "kept in": done["folder"] or nowhere,
         "took": text.duration(done["seconds"]),
     }
-    text.emit(as_json, done, (text.labelled(*one) for one in said.items()))
+    return done, said
