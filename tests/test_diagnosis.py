@@ -17,7 +17,7 @@ from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Guess, Trap, guess, rounded_near
-from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
+from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
@@ -47,8 +47,12 @@ def wrong(book, change, *cases):
     return found
 
 
+def traps(answers):
+    return [one.trap for one in weighed(answers)]
+
+
 def named(answer):
-    return likely([Answer(entry, got) for entry, got in answer])
+    return traps([Answer(entry, got) for entry, got in answer])
 
 
 def reported(book, answer):
@@ -190,8 +194,8 @@ def test_words_of_one_trap_alone():
     the likelier one.
     """
     small, large = (
-        Said(Trap("rope.yarn.ramp", "one"), 0.3, None, "of one"),
-        Said(Trap("rope.yarn.ramp", "two"), 0.5, None, "of two"),
+        Said(Trap("rope.yarn.ramp", "one", "of one"), 0.3),
+        Said(Trap("rope.yarn.ramp", "two", "of two"), 0.5),
     )
     assert added_up([small, large]) == replace(large, weight=0.8)
 
@@ -435,5 +439,5 @@ def test_a_number_that_nobody_wrote_comes_last(book):
     entry = book.entries["rope.op/default"]
     answer = Answer(entry, {"q_rotated": Tensor("F64", 1.2345 * entry.want("q_rotated"))})
     with mock.patch.multiple(ranking, FIRST=(other(592.364),), SECOND=(other(1584.89),), LAST=(plain,)):
-        assert [one.flag for one in likely([answer])] == ["rope.sign", "basic"]
+        assert [one.flag for one in traps([answer])] == ["rope.sign", "basic"]
         assert not diagnosed(entry, "q_rotated", answer.got["q_rotated"]).words.startswith("a guess: ")

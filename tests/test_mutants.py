@@ -15,7 +15,7 @@ from peref.encodings import names
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.near_misses import parsed_probes
-from peref.golden.diagnosis.ranking import diagnosed, likely
+from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.spec.book import known_flags
 from peref.golden.spec.files import Tensor
 
@@ -128,6 +128,10 @@ def test_no_trap_is_named_where_only_digits_are_missing(book):
     )
 
 
+def traps(answers):
+    return [one.trap for one in weighed(answers)]
+
+
 def wrong(book, change, *cases, encoding="rope"):
     """What comes from somebody for whom change(case, inputs) is the case."""
     every = {case.id: case for case in named.by_encoding()[encoding]}
@@ -156,7 +160,7 @@ def test_a_parameter_of_the_trap_is_found(book, place, words, case):
         lambda case, a: expected(case, a, None, replace(case.at, i=place(case.at.i), j=place(case.at.i))),
         case,
     )
-    assert words in likely(answer)[0].words
+    assert words in traps(answer)[0].words
 
 
 def replace_see(case, see):
@@ -206,7 +210,7 @@ WRONG = [  # what somebody computed, for which cases, and what they read
 def test_it_is_said_in_words(book, change, cases, words, evidence):
     """Of several cases together, right ones among them."""
     with np.errstate(all="ignore"):
-        found = likely(wrong(book, change, *cases, encoding=cases[0].partition(".")[0]))[0]
+        found = traps(wrong(book, change, *cases, encoding=cases[0].partition(".")[0]))[0]
     assert words in found.words
     assert evidence in found.evidence
 
@@ -231,11 +235,11 @@ def test_other_cases_decide(book):
     root = lambda case, a: expected(replace(case, options={"base": case.config.pe[0][1]["base"] ** 0.5}), a)
     same = lambda case, a: expected(replace(case, options={"base": 100.0}), a)
     both = ("rope.op/default", "rope.op/base-500000")
-    assert [likely(wrong(book, change, *both))[0].flag for change in (root, same)] == [
+    assert [traps(wrong(book, change, *both))[0].flag for change in (root, same)] == [
         "rope.exponent",
         "rope.base.ignored",
     ]
-    found = likely(wrong(book, same, *both))[0]
+    found = traps(wrong(book, same, *both))[0]
     assert "2 of 2 failing cases" in found.evidence
 
 
@@ -254,6 +258,6 @@ def test_a_wrong_derivative_is_named(book, change, flag):
     entry = book.entries["rope.op/default"]
     wrong = Tensor("F64", change(entry.want("vjp.q"), entry.inputs()["cotangent.q_rotated"]))
     assert diagnosed(entry, "vjp.q", wrong, probes=False).flag == flag
-    assert likely([Answer(entry, {"vjp.q": wrong})])[0].flag == flag
+    assert traps([Answer(entry, {"vjp.q": wrong})])[0].flag == flag
     turned = Tensor("F64", entry.want("q_rotated").swapaxes(2, 3))
-    assert flag not in [trap.flag for trap in likely([Answer(entry, {"vjp.q": wrong, "q_rotated": turned})])]
+    assert flag not in [trap.flag for trap in traps([Answer(entry, {"vjp.q": wrong, "q_rotated": turned})])]

@@ -4,7 +4,7 @@ answer       what came for a case; a guess, and whether it gives what came
 engine       a guess is a row of a table: the reference with one thing changed
 tensor       what shows in one tensor alone: shape, dtype, a factor
 positions    rows of positions
-pairs        which channels each one is made of and how far pairs turn, read from what came
+pairs        how far pairs turn and which channels pass, read from what came
 rotation     rows of rotations, their gains, and other maps of pairs
 biases       rows of biases of distance, and of what is added to the embedding
 attention    rows of masks, heads, scale and softmax

@@ -228,7 +228,7 @@ class Answer:
         """The mean square of what the wrong tensors that a guess gives use of class A: in 16 bits several
         guesses give what came, and one is nearest.
         """
-        given = self.given(guess, self if self.derivative or guess.backward else self.forward) or {}
+        given = self.given(guess) or {}
         held = [self.held_against(name, given[name]) for name in self.wrong if name in given]
         used = [np.ravel(one.used) for one in held if one is not None and one.used is not None]
         return float((np.concatenate(used) ** 2).mean()) if used else 0.0
@@ -258,38 +258,29 @@ class Answer:
         """The share of wrong tensors that the guess gives, less one where it makes something wrong that
         came right; None where it says nothing.
         """
-        given = self.given(guess, self if self.derivative or guess.backward else self.forward)
+        given = self.given(guess)
         if given is None:
             return None
-        some = [name for name in self.wrong if name in given]
+        off = lambda some, came=given: any(not self.near(name, came[name]) for name in some if name in came)
+        real = [name for name in self.got if self.want(name).dtype.kind == "f"]
+        learnt = [name for name in real if name.startswith("vjp.")]
+        outputs = [name for name in real if name not in learnt]
         if not self.wrong:
-            told = [
-                name
-                for name in self.got
-                if name in given
-                and name.startswith("vjp.") == guess.backward
-                and self.want(name).dtype.kind == "f"
-            ]
-            return -float(any(not self.near(name, given[name]) for name in told))
+            told = learnt if guess.backward else outputs
+            return -float(off(told))
+        some = [name for name in self.wrong if name in given]
         if not some:
             return None
         share = sum(self.near(name, given[name]) for name in some) / len(self.wrong)
         if share and not self.derivative:
-            kept = [
-                name
-                for name, right in self.verdicts.items()
-                if right and name in given and not name.startswith("vjp.")
-            ]
-            share -= 0.5 * any(
-                not self.near(name, given[name]) for name in kept if self.want(name).dtype.kind == "f"
-            )
-            learnt = [name for name, right in self.verdicts.items() if right and name.startswith("vjp.")]
-            whole = (learnt and self.given(guess, self)) or {}
-            share -= 0.1 * any(not self.near(name, whole[name]) for name in learnt if name in whole)
+            kept = [name for name in learnt if self.right(name)]
+            share -= 0.5 * off([name for name in outputs if self.right(name)])
+            share -= 0.1 * off(kept, (kept and self.given(guess, True)) or {})
         return share
 
-    def given(self, guess: Guess, of: "Answer") -> Arrays | None:
-        """What a guess gives, None where it cannot be computed."""
+    def given(self, guess: Guess, whole: bool = False) -> Arrays | None:
+        """What a guess gives, derivatives too where they are asked for; None where it cannot be computed."""
+        of = self if whole or self.derivative or guess.backward else self.forward
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("error", np.exceptions.ComplexWarning)  # the root of a negative number

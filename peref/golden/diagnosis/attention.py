@@ -11,21 +11,17 @@ import numpy as np
 
 from peref.golden.diagnosis.answer import NEARLY, SHOWN, Answer, Clue, Guess, Trap, guess
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, rows
-from peref.golden.diagnosis.rotation import LOW
+from peref.golden.diagnosis.rotation import in_few
+from peref.golden.diagnosis.tensor import factor_of
 from peref.golden.spec.cases import Case
 from peref.hooks import softmax_scale
 
-attn = lambda case: case.level == "attn"
+attn = lambda case: case.level in ("attn", "trace")
 packed = lambda case: case.seg is not None
 sees_past = lambda case: attn(case) and case.causal
 in_window = lambda case: attn(case) and case.window
 in_groups = lambda case: attn(case) and case.G > 1
 DOCUMENTS, BOTH = "mask.documents", "documents and padding see one another"
-
-
-def seg(change: Any) -> dict[str, Any]:
-    """Other segments for the mask; positions as they were."""
-    return {"place": lambda at, case: {"seg": change(at.seg)}}
 
 
 def seen_all(see: Any, t: Any, s: Any, case: Any) -> Any:
@@ -57,16 +53,7 @@ off_by = lambda n: lambda h, H, G: (h // (H // G) - n) % G
 GROUPINGS |= {f"your key-value heads are off by {'one' if n == 1 else n}": off_by(n) for n in range(1, 4)}
 
 
-def without_scores(found: Any, answer: Answer) -> Any:
-    """A mask is seen in the weights alone: scores may be left as they are."""
-    return {n: x for n, x in found.items() if n != "scores"}
-
-
-def see(change: Any) -> dict[str, Any]:
-    return {"see": change, "outputs": without_scores}
-
-
-def softmax(change: Any) -> dict[str, Any]:
+def softmax(change: Any) -> Any:
     """change(probabilities, logits where they are seen else -inf, case) -> weights; no derivatives."""
 
     def outputs(found: Any, answer: Answer) -> Any:
@@ -79,7 +66,7 @@ def softmax(change: Any) -> dict[str, Any]:
         v = np.repeat(answer.a["v"], case.H // case.G, 1)
         return {"scores": found["scores"], "probabilities": p, "out": p @ v}
 
-    return {"outputs": outputs}
+    return outputs
 
 
 raised = lambda x: np.exp(x - x.max(-1, keepdims=True))
@@ -99,89 +86,76 @@ SOFTMAX = {
     "masked cells are seen with a logit of 0": lambda p, s, c: to_one(raised(seen_as_0(s))),
     "the mean is missing: you have exponentials alone": lambda p, s, c: raised(s),
 }
-SCALED_BY_D = "your logits are scaled by D**-0.5", {"scale": lambda s, case: case.D**-0.5}
 two_sided = lambda case: attn(case) and not case.causal
 one_text = lambda case: sees_past(case) and not packed(case)
-in_block = lambda see, t, s, c: see & (s // c.window == t // c.window)
-past_alone = lambda see, t, s, c: (t - s < c.window) & ((s <= t) | (not c.causal))
+SEGMENTS = {  # as the mask has them; positions as they were
+    BOTH: lambda seg: None,
+    "padding is masked, documents are not told apart": lambda seg: (seg > 0) + 0,
+    "padding is seen": lambda seg: np.where(seg == 0, seg.max(), seg),
+    "padding belongs to the first document": lambda seg: np.where(seg == 0, 1, seg),
+    "each sequence has the documents of the first": lambda seg: 0 * seg + seg[:1],
+    "each sequence has the documents of the next": lambda seg: np.roll(seg, -1, 0),
+}
+WINDOWS = {
+    f"your window is {abs(n)} too {'wide' if n > 0 else 'narrow'}": lambda at, c, n=n: {
+        "window": max(at.window + n, 1)
+    }
+    for n in (1, -1, 2, -2, 3)
+} | {"your window is not there": lambda at, c: {"window": None}}
+BLOCKS = {
+    "your window is a block": lambda see, t, s, c: see & (s // c.window == t // c.window),
+    "your window is for the past alone": lambda see, t, s, c: (
+        (t - s < c.window) & ((s <= t) | (not c.causal))
+    ),
+}
+SCALES = {
+    "your logits are not scaled": lambda s, case: 1.0,
+    "your logits are scaled by 1/D": lambda s, case: 1 / case.D,
+    "your logits are multiplied by sqrt(D)": lambda s, case: case.D**0.5,
+    "your logits are scaled by C**-0.5": lambda s, case: case.C**-0.5,
+    "your logits are scaled by R**-0.5": lambda s, case: (case.config.R or case.D) ** -0.5,
+    "the scale of your logits counts twice": lambda s, case: s * s,
+}
+ROUNDED_STEPS = {
+    **in_few("your weights were", lambda low: softmax(lambda p, s, c: low(p))),
+    **in_few("your logits were", lambda low: softmax(lambda p, s, c: to_one(raised(low(s))))),
+    **in_few("your exponentials were", lambda low: softmax(lambda p, s, c: to_one(low(raised(s))))),
+}
+NO_SINKS = {"inputs": lambda a, c: {"param.sinks": a["param.sinks"] - np.inf}}
 WHO_SEES = (
     *(
-        Row(DOCUMENTS, words, seg(change), packed)
-        for words, change in {
-            BOTH: lambda seg: None,
-            "padding is masked, documents are not told apart": lambda seg: (seg > 0) + 0,
-            "padding is seen": lambda seg: np.where(seg == 0, seg.max(), seg),
-            "padding belongs to the first document": lambda seg: np.where(seg == 0, 1, seg),
-            "each sequence has the documents of the first": lambda seg: 0 * seg + seg[:1],
-            "each sequence has the documents of the next": lambda seg: np.roll(seg, -1, 0),
-        }.items()
+        Row(DOCUMENTS, words, {"place": lambda at, c, change=change: {"seg": change(at.seg)}}, packed)
+        for words, change in SEGMENTS.items()
     ),
     Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attn(c) and packed(c)),
     Row("mask.causal", "your mask is not causal", {"facts": lambda c: {"causal": False}}, sees_past),
     Row("mask.causal", "your mask is causal", {"facts": lambda c: {"causal": True}}, two_sided),
     *(
-        Row(flag, words, see(change), when)
-        for flag, words, change, when in (
-            ("mask.causal", "your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
-            ("mask.causal", "a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
-            (
-                "mask.causal",
-                "a token sees the one after it",
-                lambda see, t, s, c: see | (s == t + 1),
-                one_text,
-            ),
-            ("mask.causal", "a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
-            ("mask.window", "your window is a block", in_block, in_window),
-            ("mask.window", "your window is for the past alone", past_alone, in_window),
+        Row("mask.causal", words, {"see": change}, when)
+        for words, change, when in (
+            ("your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
+            ("a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
+            ("a token sees the one after it", lambda see, t, s, c: see | (s == t + 1), one_text),
+            ("a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
         )
     ),
-    *rows(
-        "mask.window",
-        "facts",
-        {
-            f"your window is {abs(n)} too {'wide' if n > 0 else 'narrow'}": lambda c, n=n: {
-                "window": max(c.window + n, 1)
-            }
-            for n in (1, -1, 2, -2, 3)
-        }
-        | {"your window is not there": lambda c: {"window": None}},
-        in_window,
-    ),
-    Row(
-        "sinks.ignored",
-        "your heads have no sinks",
-        {"inputs": lambda a, c: {"param.sinks": a["param.sinks"] - np.inf}},
-        lambda c: attn(c) and c.options.get("sinks"),
-    ),
-    *(Row("gqa.order", words, reading(order), in_groups) for words, order in GROUPINGS.items()),
+    *rows("mask.window", "see", BLOCKS, in_window),
+    *rows("mask.window", "place", WINDOWS, in_window),
+    Row("sinks.ignored", "your heads have no sinks", NO_SINKS, lambda c: attn(c) and c.options.get("sinks")),
     *(
-        Row("gqa.order", f"{words} ({name} alone)", reading(order, which), in_groups)
-        for which, name in (("k", "keys"), ("v", "values"))
+        Row("gqa.order", words + alone, reading(order, which), in_groups)
+        for which, alone in (("kv", ""), ("k", " (keys alone)"), ("v", " (values alone)"))
         for words, order in GROUPINGS.items()
     ),
     Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attn),
-    *(Row("attn.softmax", words, softmax(change), attn) for words, change in SOFTMAX.items()),
-    *(
-        Row("attn.softmax", f"your {what} were {name}", softmax(change), attn, 0.98)
-        for name, low in LOW
-        for what, change in (
-            ("weights", lambda p, s, c, low=low: low(p)),
-            ("logits", lambda p, s, c, low=low: to_one(raised(low(s)))),
-            ("exponentials", lambda p, s, c, low=low: to_one(low(raised(s)))),
-        )
+    *rows("attn.softmax", "outputs", {words: softmax(change) for words, change in SOFTMAX.items()}, attn),
+    *rows("attn.softmax", "outputs", ROUNDED_STEPS, attn, 0.98),
+    *rows(
+        ("options", "mscale_all_dim", "attn.scale"),
+        "scale",
+        {"your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5},
     ),
-    Row(("options", "mscale_all_dim", "attn.scale"), *SCALED_BY_D),
-    *(
-        Row("attn.scale", words, {"scale": change})
-        for words, change in (
-            ("your logits are not scaled", lambda s, case: 1.0),
-            ("your logits are scaled by 1/D", lambda s, case: 1 / case.D),
-            ("your logits are multiplied by sqrt(D)", lambda s, case: case.D**0.5),
-            ("your logits are scaled by C**-0.5", lambda s, case: case.C**-0.5),
-            ("your logits are scaled by R**-0.5", lambda s, case: (case.config.R or case.D) ** -0.5),
-            ("the scale of your logits counts twice", lambda s, case: s * s),
-        )
-    ),
+    *rows("attn.scale", "scale", SCALES),
 )
 
 
@@ -217,14 +191,6 @@ def of_sizes(value: float, scale: float, mine: Any) -> Any:
             if abs(getattr(mine, size) ** power / value - 1) < 1e-5:
                 return lambda s, c, size=size, power=power: getattr(c, size) ** power
     return lambda s, case: value * s / scale
-
-
-def factor_of(x: Any, g: Any) -> float | None:
-    """c of x = c g in the least squares, None where that is no number."""
-    there = np.isfinite(x) & np.isfinite(g)
-    below = float((g[there] ** 2).sum())
-    c = float((x[there] * g[there]).sum()) / below if below else np.nan
-    return c if np.isfinite(c) else None
 
 
 def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:

@@ -8,7 +8,7 @@ Not here: what shows in a derivative alone, and maps and groups of it (gradients
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,15 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, guess
-from peref.golden.diagnosis.engine import DERIVATIVES, computed, family, on_case
+from peref.golden.diagnosis.engine import (
+    DERIVATIVES,
+    computed,
+    each_of,
+    family,
+    on_case,
+    recurrences_in,
+    with_inputs,
+)
 from peref.golden.diagnosis.formulas import remade, variants
 from peref.golden.spec.cases import Case
 from peref.ops.shape import cut, join
@@ -27,47 +35,44 @@ Back = Callable[[list[Any], Any, Any], list[Any]]  # (gradients, what was saved,
 Remade = Callable[[Callable], Callable]  # backward -> backward
 
 
-class Altered(Tape):
-    """A tape on which one step of the backward pass is another, or uses of a leaf hand nothing back."""
+@dataclass(frozen=True)
+class Recorded:
+    """An op that was recorded: its name and which of its calls that was, and of each argument on the tape its
+    place among them, and which leaf it is and which use of it, None where it is none. `same`: there is one
+    such argument, of the shape of what comes.
+    """
 
-    def __init__(
-        self,
-        step: Step | None = None,
-        remade: Remade | None = None,
-        alone: tuple[int, int] | None = None,
-        others: dict[str, Callable] | None = None,
-    ):
+    step: Step
+    op: Op
+    uses: dict[int, tuple[int, int] | None]
+    same: bool
+
+    @property
+    def name(self) -> str:
+        return self.step[0]
+
+
+class Altered(Tape):
+    """A tape on which the backward pass of some steps is another: other(what is recorded) -> its backward."""
+
+    def __init__(self, other: Callable[[Recorded], Callable] = lambda one: one.op.backward):
         super().__init__()
-        self.step, self.remade, self.alone, self.others = step, remade, alone, others or {}
-        self.count: Counter[str] = Counter()
-        self.seen: list[tuple[Step, list[int], bool]] = []
-        self.uses: Counter[int] = Counter()
-        self.ops: dict[str, Op] = {}
+        self.other, self.seen = other, list[Recorded]()
+        self.count, self.used = Counter[str](), Counter[int]()
 
     def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], *results: Any) -> Any:
         name = op.forward.__name__.removesuffix("_forward")
-        step = name, self.count[name]
+        leaves = {leaf.slot: n for n, leaf in enumerate(self.leaves)}
+        uses: dict[int, tuple[int, int] | None] = {}
+        for k, slot in ((k, x.slot) for k, x in enumerate(arrays) if getattr(x, "slot", None) is not None):
+            leaf = leaves.get(slot)
+            uses[k] = None if leaf is None else (leaf, self.used[leaf])
+            self.used.update([] if leaf is None else [leaf])
+        same = len(uses) == 1 and arrays[next(iter(uses))].shape == np.shape(results[0])
+        one = Recorded((name, self.count[name]), op, uses, same)
         self.count[name] += 1
-        slots = [getattr(x, "slot", None) for x in arrays]
-        given = [n for n, slot in enumerate(slots) if slot is not None]
-        shape = np.shape(results[0])
-        same = len(given) == 1 and arrays[given[0]].shape == shape
-        self.seen.append((step, given, same))
-        self.ops[name] = op
-        cut = set()
-        for n, leaf in enumerate(self.leaves):
-            for k in (k for k in given if slots[k] is leaf.slot):
-                if self.alone and self.alone[0] == n and self.alone[1] != self.uses[n]:
-                    cut.add(k)
-                self.uses[n] += 1
-        if cut:
-            less: Back = lambda got, *_: [None if k in cut else g for k, g in enumerate(got)]
-            op = replace(op, backward=after_it(less)(op.backward))
-        elif name in self.others:
-            op = replace(op, backward=in_place_of(self.others[name], op.backward))
-        elif self.step == step and self.remade:
-            op = replace(op, backward=self.remade(op.backward))
-        return super().record(op, saved, arrays, *results)
+        self.seen.append(one)
+        return super().record(replace(op, backward=self.other(one)), saved, arrays, *results)
 
 
 def after_it(change: Back) -> Remade:
@@ -88,27 +93,42 @@ def other_way(axis: int) -> Remade:
     return remade
 
 
-def on_tape(make: Callable[[], Tape]) -> Any:
-    """The derivatives on another tape."""
+def on_tape(other: Callable[[Recorded], Callable]) -> Any:
+    """The derivatives where the backward pass of some steps is another."""
 
     def found_on(case: Case, answer: Answer) -> Any:
         with np.errstate(all="ignore"):
-            found = expected(case, answer.a, None, None, make())
+            found = expected(case, answer.a, None, None, Altered(other))
         return {name: x for name, x in found.items() if name.startswith("vjp.")}
 
     return on_case(found_on)
 
 
 def at_step(step: Step, remade: Remade) -> Any:
-    return on_tape(partial(Altered, step, remade))
+    return on_tape(lambda one: remade(one.op.backward) if one.step == step else one.op.backward)
+
+
+def of_one_use(leaf: int, use: int) -> Any:
+    """The other uses of a leaf hand nothing back."""
+
+    def other(one: Recorded) -> Callable:
+        cut = {k for k, own in one.uses.items() if own and own[0] == leaf and own[1] != use}
+        less: Back = lambda got, *_: [None if k in cut else g for k, g in enumerate(got)]
+        return after_it(less)(one.op.backward) if cut else one.op.backward
+
+    return on_tape(other)
+
+
+def with_others(others: dict[str, Callable]) -> Any:
+    """Ops of these names have another backward pass."""
+    put = lambda back, other: remade(back, lambda _: other)
+    return on_tape(
+        lambda one: put(one.op.backward, others[one.name]) if one.name in others else one.op.backward
+    )
 
 
 def one_of(k: int, change: Callable[[Any], Any]) -> Back:
     return lambda got, saved, dy: [change(g) if n == k and g is not None else g for n, g in enumerate(got)]
-
-
-def in_place_of(other: Callable, back: Callable) -> Any:
-    return remade(back, lambda _: other)
 
 
 KNOWN = {
@@ -127,26 +147,22 @@ def softmax_rows(p: Any, dp: Any) -> dict[str, Any]:
     }
 
 
-def softmax_back(words: str, got: list[Any], p: Any, dp: Any) -> list[Any]:
-    return [softmax_rows(p, dp)[words]]
-
-
 @family(what=DERIVATIVES)
 def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
     """One step of the backward pass is another."""
     tape = Altered()
     expected(case, answer.a, None, None, tape)
-    for leaf, count in sorted(tape.uses.items()):
+    for leaf, count in sorted(tape.used.items()):
         for n in range(count if 1 < count < 8 else 0):
             words = (
                 f"an input that is used {count} times has the derivative of use {n + 1} alone; add them up"
             )
-            yield guess("grad.sum", words, on_tape(partial(Altered, alone=(leaf, n))))
-    for step, given, same in tape.seen:
-        name, number = step
-        whose = f"the derivative of {name}{f' (call {number + 1})' if tape.count[name] > 1 else ''}"
-        for flag, words, change, sure in steps_back(name, given, same):
-            yield guess(flag, f"{whose} {words}", at_step(step, change), sure)
+            yield guess("grad.sum", words, of_one_use(leaf, n))
+    for one in tape.seen:
+        call = f" (call {one.step[1] + 1})" if tape.count[one.name] > 1 else ""
+        for flag, words, change, sure in steps_back(one.name, [*one.uses], one.same):
+            said = f"the derivative of {one.name}{call} {words}"
+            yield guess(flag, said, at_step(one.step, change), sure)
 
 
 @family(what=DERIVATIVES)
@@ -155,12 +171,12 @@ def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
     tape = Altered()
     expected(case, answer.a, None, None, tape)
     shared: dict[tuple[str, str], dict[str, Any]] = {}  # what is changed in a helper is changed for all
-    for name, op in tape.ops.items():
+    for name, op in {one.name: one.op for one in tape.seen}.items():
         for one in variants(op.backward):
             shared.setdefault((one.words, KNOWN.get(name) or f"grad.{one.kind}"), {})[name] = one.function
     for (words, flag), some in shared.items():
-        other = on_tape(partial(Altered, None, None, None, some))
-        yield guess(flag, f"the derivative of {' and '.join(some)} is another: {words}", other, 0.93)
+        said = f"the derivative of {' and '.join(some)} is another: {words}"
+        yield guess(flag, said, with_others(some), 0.93)
 
 
 def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, str, Remade, float]]:
@@ -174,37 +190,23 @@ def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, s
     for axis in (-1, -2, 1):
         yield "grad.time", "runs through time the other way", other_way(axis), 0.95
     if same:
-        yield (
-            known or "grad.factor",
-            "hands on what it got: its own factor is missing",
-            after_it(handed_on),
-            0.95,
-        )
+        handed_on: Back = lambda got, saved, dy: [None if g is None else dy for g in got]
+        words = "hands on what it got: its own factor is missing"
+        yield known or "grad.factor", words, after_it(handed_on), 0.95
     if name == "probabilities":
         for words in softmax_rows(np.ones(2), np.ones(2)):
-            yield known, words, after_it(partial(softmax_back, words)), 1.0
-
-
-def handed_on(got: list[Any], saved: Any, dy: Any) -> list[Any]:
-    return [None if g is None else dy for g in got]
+            other: Back = lambda got, p, dp, words=words: [softmax_rows(p, dp)[words]]
+            yield known, words, after_it(other), 1.0
 
 
 @family(lambda case: case.hook == "mix", DERIVATIVES)
 def of_scans(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivative of a recurrence is lost where a chunk of it begins."""
-    names: list[str] = []
-
-    def look(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        names.append(name)
-        return plain(*given, **more)
-
-    computed(recurrence=look)(answer.forward)
     last = tuple(n for n in answer.a if n.startswith("cotangent.last."))
     for some in dict.fromkeys([last, *((n,) for n in last)]) if last else ():
-        dropped = computed(inputs=lambda a, case, some=some: {n: 0 * a[n] for n in some if n in a} or None)
         words = f"the gradient that arrives through {' and '.join(n[10:] for n in some)} is dropped"
-        yield guess("state.gradient", words, dropped)
-    for which in names:
+        yield guess("state.gradient", words, with_inputs(some, each_of(partial(np.multiply, 0))))
+    for which in dict.fromkeys(name for name, *_ in recurrences_in(answer)):
         for length in (None, 1, 2, 3, 4, 8, 16, 32, 64):
             words = f"your reverse scan {which} is cut at every {f'{length} tokens' if length else 'chunk'}: "
             words += "no derivative goes back through the state there"

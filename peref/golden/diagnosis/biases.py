@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
-from peref.golden.diagnosis.attention import factor_of, weights_of
+from peref.golden.diagnosis.attention import weights_of
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, tabled
-from peref.golden.diagnosis.rotation import LOW
+from peref.golden.diagnosis.rotation import FEW, in_few
+from peref.golden.diagnosis.tensor import factor_of, order_along
 from peref.golden.spec.cases import Case
 
 LIKELY = 0.7  # what a factor of one case says, which may be another in the next
@@ -22,13 +23,9 @@ BIAS_OFF, HEADS, NEGATED = "bias.off_by_one", "bias.heads", "bias.negated"
 BUCKET = ("functions", "bucket")
 
 
-def of_table(change: Any) -> dict[str, Any]:
+def of_table(change: Any) -> Any:
     """The learned table is another array."""
-    return {
-        "inputs": lambda a, case: (
-            {"param.table": change(a["param.table"], case)} if "param.table" in a else None
-        )
-    }
+    return lambda a, case: {"param.table": change(a["param.table"], case)} if "param.table" in a else None
 
 
 def along(x: Any, case: Any) -> int:
@@ -129,33 +126,18 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
     ("bias.scale", "sized", 0.85): {
         "your bias is divided by the length trained for": lambda b, case: b / case.L,
     },
+    (FEW, "table", 0.97): in_few("your bias was"),
+    (FEW, "distance", 0.97): in_few("your distances were", lambda low: lambda d: low(np.asarray(d, float))),
+    ("bias.rows", "inputs"): {
+        **{words: of_table(partial(rows_in_order, order)) for words, order in ROW_ORDERS.items()},
+        "your table is read with heads and rows exchanged": of_table(lambda x, c: x.T.reshape(x.shape)),
+        "your table has heads and rows exchanged and is laid out anew": of_table(
+            lambda x, c: x.reshape(x.shape[::-1]).T
+        ),
+    },
 }
 BIASES = (
     *tabled(BIAS_TABLES),
-    *(
-        Row("rope.phase.low_precision", f"your bias was {name}", {"table": low}, biased, 0.97)
-        for name, low in LOW
-    ),
-    *(
-        Row(
-            "rope.phase.low_precision",
-            f"your distances were {name}",
-            {"distance": lambda d, low=low: low(np.asarray(d, float))},
-            biased,
-            0.97,
-        )
-        for name, low in LOW
-    ),
-    *(
-        Row("bias.rows", words, of_table(change), biased)
-        for words, change in {
-            **{words: partial(rows_in_order, order) for words, order in ROW_ORDERS.items()},
-            "your table is read with heads and rows exchanged": lambda x, c: x.T.reshape(x.shape),
-            "your table has heads and rows exchanged and is laid out anew": lambda x, c: (
-                x.reshape(x.shape[::-1]).T
-            ),
-        }.items()
-    ),
     *(
         Row((*BUCKET, ""), words, {"parts": buckets(asked, change)}, partial(of_side, causal))
         for words, causal, asked, change in BUCKETS_READ
@@ -192,14 +174,9 @@ ROW_TABLES: dict[Any, dict[str, Any]] = {
         "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
         "your rows are multiplied by sqrt(C)": lambda e: e * e.shape[-1] ** 0.5,
     },
+    (FEW, "rows", 0.97): in_few("your rows were"),
 }
-ROWS_ADDED = (
-    *tabled(ROW_TABLES),
-    *(
-        Row("rope.phase.low_precision", f"your rows were {name}", {"rows": low}, sure=0.97)
-        for name, low in LOW
-    ),
-)
+ROWS_ADDED = tuple(tabled(ROW_TABLES))
 
 
 @family(embeds)
@@ -220,11 +197,8 @@ def of_rows(answer: Answer, case: Any) -> Iterator[Guess]:
             outputs=lambda found, one: {"y": found["y"] + one.a["x"] * (one.a["x"].shape[-1] ** 0.5 - 1)}
         )
         yield guess("embed.scale", "your tokens are multiplied by sqrt(C) before rows are added", tokens)
-    flat, goal = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
-    room, count = 1e-4 * np.abs(goal).max(), range(goal.shape[-1])
-    alike = lambda n, m: np.abs(flat[:, n] - goal[:, m]).max() < room
-    order = [next((m for m in [n, *count] if alike(n, m)), None) for n in count]
-    if None not in order and len(set(order)) > 1:
+    order = order_along(-1, x, g)
+    if len(set(order)) > 1:
         words = f"your channels are in another order: {', '.join(map(str, order))}"
         flag = flag_of(answer, "options", "layout", "sin.order")
         yield guess(flag, words, computed(rows=lambda e: e[..., order]), 0.99)
@@ -237,7 +211,7 @@ def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     if case.level == "op" and answer.near("bias", answer.want("bias").swapaxes(1, 2)):
         other = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", other)
-    x, g, d = table_of(answer, case)
+    x, g, d = table_read(answer, case)
     if x is None or not len(d):
         return
     c = factor_of(x, g)
@@ -252,7 +226,7 @@ def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
         yield from of_table_rows(answer, case, x, g, d)
 
 
-def table_of(answer: Answer, case: Case) -> Any:
+def table_read(answer: Answer, case: Case) -> Any:
     """What came and what is right for each distance: [H,N], [H,N] and [N]; None where no table can be read.
     Attention gives it from its scores, or from the logarithms of its weights but for a number of each row,
     which is taken such that distance 0 has what it should.
@@ -295,16 +269,12 @@ def table_of(answer: Answer, case: Case) -> Any:
 
 def of_heads(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Guess | Clue]:
     """Each head has the bias of another one, or a multiple of its own."""
-    H, size = len(g), np.abs(g).max() + 1e-30
-    alike = lambda h, m: np.abs(x[h] - g[m]).max() < 1e-4 * size
-    order: Any = [next((m for m in [h, *range(H)] if alike(h, m)), None) for h in range(H)]
-    moved = None not in order and order != list(range(H))
-    one_way = moved and (
-        order == list(range(H))[::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
-    )
-    slopes = [] if one_way or (moved and len(set(order)) == 1) else list(of_slopes(answer, case, x, g, d))
+    H = len(g)
+    order = order_along(0, x, g)
+    one_way = order == [*range(H)][::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
+    slopes = [] if one_way or len(set(order)) == 1 else list(of_slopes(answer, case, x, g, d))
     yield from slopes
-    if moved and not slopes:
+    if order and not slopes:
         yield Clue(Trap(HEADS, f"your heads have the biases of heads {', '.join(map(str, order))}"), 0.7)
 
 

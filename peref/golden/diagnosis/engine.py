@@ -5,6 +5,7 @@ otherwise, and the reference computes the case so.
     i, place, see            positions; other fields of the place; which cells are seen
     turn, gains, at, rotate  angles and gains of a rotation; the positions it is asked for; all of it
     table, sized, distance   a bias (sized: with the case), and the distances that it is asked for
+    terms                    what is added to the logits by their content: term, row and column
     rows                     what is added to the embedding
     layer, recurrence        functions that a layer is given; what goes into its recurrences
     scale                    the softmax scale
@@ -21,7 +22,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.spec.cases import Case
 from peref.hooks import around, softmax_scale
+from peref.ops.place import At
 from peref.tape import Op
 
 WRAPS: dict[str, tuple[str, Callable]] = {  # change -> the hook, and the hook with it
@@ -41,6 +43,7 @@ WRAPS: dict[str, tuple[str, Callable]] = {  # change -> the hook, and the hook w
     "table": ("bias", lambda f, case, bias, *given: changed(f)(bias(*given))),
     "sized": ("bias", lambda f, case, bias, *given: changed(lambda b: f(b, case))(bias(*given))),
     "distance": ("bias", lambda f, case, bias, be, p, d: bias(be, p, f(d))),
+    "terms": ("score", lambda f, case, score, *given: f(*score(*given))),
     "rows": ("embed", lambda f, case, embed, *given: changed(f)(embed(*given))),
     "layer": ("mix", lambda f, case, mix, be, *given: mix(replace(be, **f(be)), *given)),
     "recurrence": ("mix", lambda f, case, mix, be, *given: mix(recurring(be, f), *given)),
@@ -61,13 +64,12 @@ class Row:
     when: Callable[[Case], Any] = lambda case: True
     sure: float = 1.0
 
-    def guess(self, answer: Answer, **more: Any) -> Guess | None:
+    def guess(self, answer: Answer) -> Guess | None:
         """The guess, None where it is none for this case."""
         case, flag = answer.case, self.flag_for(answer)
         if case is None or not flag or not applies(case, self.change) or not self.when(case):
             return None
-        words = self.words.format(case=case, **more)
-        return guess(flag, words, computed(self.when, **self.change), self.sure)
+        return guess(flag, self.words.format(case=case), computed(self.when, **self.change), self.sure)
 
     def flag_for(self, answer: Answer) -> str:
         return self.flag if isinstance(self.flag, str) else flag_of(answer, *self.flag)
@@ -84,9 +86,8 @@ def tabled(table: dict[Any, dict[str, Any]]) -> Iterator[Row]:
         yield from rows(flag, kind, changes, lambda case: True, *sure)
 
 
-def guesses(table: Iterable[Row], answer: Answer, **more: Any) -> Iterator[Guess]:
-    if answer.case is not None and answer.wrong and not answer.derivative:
-        yield from filter(None, (row.guess(answer, **more) for row in table))
+def guesses(table: Iterable[Row], answer: Answer) -> Iterator[Guess]:
+    yield from filter(None, (row.guess(answer) for row in table))
 
 
 def family(
@@ -134,57 +135,76 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
         case, a = answer.case, answer.a
         if case is None or not applies(case, change) or not when(case):
             return None
-        say = lambda kind, *given: change[kind](*given) if kind in change else {}
-        told = [say("facts", case), say("options", case), say("inputs", a, case), say("parts", case)]
-        told += [say("place", case.at, case)]
-        told += [moved(change["i"](case.at.i, case))] if "i" in change else []
-        told += [seen_by(change["see"], case)] if "see" in change else []
-        if None in told:
+        inputs = change["inputs"](a, case) if "inputs" in change else {}
+        other, fields = altered(case, change, answer), placed(case.at, change, case)
+        if other is None or inputs is None or fields is None:
             return None
-        facts, options, inputs, parts, *places = told
-        mine = case.config.pe[0][1]
-        if ("facts" in change or "options" in change) and not (
-            differs(vars(case), facts) or differs(mine, options)
-        ):
-            return None
-        new = replace(case, **facts, options=case.options | options) if facts or options else case
-        if options and not answer.has_parameters_of(new):
-            return None
-        pe = with_functions(new, parts) if parts else new.config.encoding(0)
         if answer.parameters and change.keys() & {"turn", "gains", "rotate"}:
             return None  # frequencies are learned: their angles are on the tape
-        pe = with_changes(pe, change, case)
+        new, pe = other
         at = replace(new.at)
-        for fields in places:
-            vars(at).update(fields)
+        vars(at).update(fields)
         found = expected(new, a | inputs, pe, at)
+        if "see" in change:
+            found.pop("scores", None)  # a mask is seen in the weights alone: scores may be left as they are
         return change["outputs"](found, answer) if "outputs" in change else found
 
     return gives
 
 
-def with_changes(pe: Any, change: dict[str, Any], case: Any) -> Any:
-    """The encoding with what is changed of its hooks and its scale."""
+def with_inputs(names: Iterable[str], change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Some inputs are others, where a case has all of them: change(these) -> those that differ."""
+    names = tuple(names)
+    held = lambda a, case: change({n: a[n] for n in names}) if a.keys() >= {*names} else None
+    return computed(inputs=held)
+
+
+def each_of(change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda some: {name: change(x) for name, x in some.items()}
+
+
+def altered(case: Case, change: dict[str, Any], answer: Answer) -> tuple[Case, Any] | None:
+    """The case with other facts and options, and its encoding with other functions, hooks and scale; None
+    where the change leaves the case out.
+    """
+    facts, options, parts = (
+        change.get(kind, lambda case: {})(case) for kind in ("facts", "options", "parts")
+    )
+    if None in (facts, options, parts):
+        return None
+    if change.keys() & {"facts", "options"} and not (
+        differs(vars(case), facts) or differs(case.config.pe[0][1], options)
+    ):
+        return None
+    new = replace(case, **facts, options=case.options | options) if facts or options else case
+    if new is not case and not answer.has_parameters_of(new):
+        return None
+    pe = with_functions(new, parts) if parts else new.config.encoding(0)
     if "scale" in change:
         pe = replace(pe, scale=lambda D, right=pe: change["scale"](softmax_scale(right, D), case))
     for kind, (hook, wrap) in WRAPS.items():
         if kind in change:
             pe = around(pe, hook, partial(wrap, change[kind], case))
-    return pe
+    return new, pe
 
 
 def differs(now: Any, other: dict[str, Any]) -> bool:
     return any(now[name] != x for name, x in other.items())
 
 
-def moved(i: Any) -> Any:
-    return None if i is None else {"i": i, "j": i}
-
-
-def seen_by(change: Any, case: Case) -> Any:
-    """change(see, slot of the query [T,1], of the key [S], case) -> cells; scores are left as they come."""
-    see = change(case.at.see, np.arange(case.T)[:, None], np.arange(case.T), case)
-    return None if see is None else {"see": see}
+def placed(at: At, change: dict[str, Any], case: Any) -> dict[str, Any] | None:
+    """What is other about the place of a case or a call: positions, fields, who is seen; scores of what is
+    not are left as they come. None where a change leaves the case out.
+    """
+    fields = change["place"](at, case) if "place" in change else {}
+    if "i" in change:
+        i = change["i"](at.i, case)
+        fields = None if i is None else {"i": i, "j": i}
+    if "see" in change:
+        slot = np.arange(at.S)
+        see = change["see"](at.see, slot[at.S - at.T :, None], slot, case)
+        fields = None if see is None else {"see": see}
+    return fields
 
 
 def gained_by(change: Any, phi: Any, g: Any, h: Any) -> Any:
@@ -207,18 +227,22 @@ def changed(change: Any) -> Any:
     return Op(forward, lambda ratio, dy: (dy * ratio,))
 
 
-class Recurrences:
-    """Those of a layer, each given other arrays: change(recurrence, its arrays, its settings)."""
-
-    def __init__(self, change: Any):
-        self.change = change
-
-    def get(self, name: str, plain: Any) -> Any:
-        return lambda *given, **more: self.change(name, plain, list(given), more)
-
-
 def recurring(be: Any, change: Any) -> Any:
-    return replace(be, recurrences=Recurrences(change))
+    """Each recurrence of a layer is given other arrays: change(recurrence, its arrays, its settings)."""
+    call = lambda name, plain: lambda *given, **more: change(name, plain, list(given), more)
+    return replace(be, recurrences=SimpleNamespace(get=call))
+
+
+def recurrences_in(answer: Answer) -> list[tuple[str, Any, list[Any], dict[str, Any]]]:
+    """Those that a layer calls: name, function, and what it is given."""
+    found: list[tuple[str, Any, list[Any], dict[str, Any]]] = []
+
+    def look(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+        found.append((name, plain, given, more))
+        return plain(*given, **more)
+
+    computed(recurrence=look)(answer.forward)
+    return found
 
 
 # ---------------------------------------------------------------- functions of the encoding's file

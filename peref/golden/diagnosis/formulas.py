@@ -11,9 +11,10 @@ import ast
 import inspect
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import combinations
 from types import CodeType, FunctionType
 from typing import Any
@@ -313,10 +314,13 @@ class Variant:
     """
 
     words: str
-    names: tuple[str, ...]
-    kind: str
     function: Any
+    names: tuple[str, ...]
+    kind: str = "factor"
     called: str = ""
+
+
+Made = Callable[..., Variant]
 
 
 def harm_of(node: Any, new: Any) -> str:
@@ -347,45 +351,52 @@ def variants(f: Any, parts: tuple[str, ...] = ()) -> list[Variant]:
         return []
     tree: Any = module.body[0]
     tree.decorator_list = []
-    steps = (one_step(module, tree, f), exchanged_names(module, tree, f), one_everywhere(module, tree, f))
+    made = partial(edited, module, f)
+    steps = (one_step(tree, f, made), exchanged_names(tree, f, made), one_everywhere(tree, f, made))
     return [*(one for some in steps for one in some), *in_helpers(f, parts)]
 
 
-def one_step(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
+def edited(module: Any, f: Any, puts: list[tuple[Place, Any]], shown: Any, right: str, *more: Any) -> Variant:
+    """The function with these expressions in other places of its text: what is shown of it and in place of
+    what, `more` as of Variant. The text is left as it was.
+    """
+    for place, node in puts:
+        place.put(node)
+    words = f"{ast.unparse(shown)} {right}, in {f.__name__.removesuffix('_forward')}"
+    function = compiled(module, f)
+    for place, _ in puts:
+        place.put(place.node)
+    return Variant(words, function, *more)
+
+
+def one_step(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     """One expression is another."""
     known = names_known(tree, f)
     for place in list(places(tree, saves_more(f))):
-        whole, right = place.around is place.node, ast.unparse(place.around)
-        sets, near = (
-            set_by(place.statement, place.node),
-            names_in(place.statement) if len(known) <= MOST_NAMES else (),
-        )
+        right = f"stands where {ast.unparse(place.around)} belongs"
+        sets = set_by(place.statement, place.node)
+        near = names_in(place.statement) if len(known) <= MOST_NAMES else ()
         names = (*names_in(place.node), *names_in(place.around), *sets)
+        called = getattr(getattr(place.node, "func", None), "id", "")
         for new in list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets})):
-            place.put(new)
-            written = ast.unparse(new if whole else place.around)
-            said = f"{written} stands where {right} belongs, in {f.__name__.removesuffix('_forward')}"
-            called = getattr(getattr(place.node, "func", None), "id", "")
-            yield Variant(said, names, harm_of(place.node, new), compiled(module, f), called)
-            place.put(place.node)
+            shown = new if place.around is place.node else place.around
+            yield made([(place, new)], shown, right, names, harm_of(place.node, new), called)
 
 
-def exchanged_names(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
+def exchanged_names(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     """Two names of a statement have changed places."""
     known = names_known(tree, f)
-    for statement in [n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.Return)]:
-        held = [n for n in ast.walk(statement.value or tree.args) if isinstance(n, ast.Name)]
-        some = sorted({n.id for n in held} & known)
+    statements: list[Any] = [n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.Return) and n.value]
+    for statement in statements:
+        held = [n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
+        some, right = sorted({*held} & known), f"stands where {ast.unparse(statement)} belongs"
+        place = Place(statement, "value", None, statement.value, None, statement)
         for a, b in combinations(some, 2) if len(held) > 2 and len(some) <= MOST_NAMES // 2 else ():
-            other = {a: b, b: a}
-            right = ast.unparse(statement)
-            for n in held:
-                n.id = other.get(n.id, n.id)
-            said = f"{ast.unparse(statement)} stands where {right} belongs, in {f.__name__}"
-            names = (*set_by(statement, None), a, b)
-            yield Variant(said, names, "factor", compiled(module, f))
-            for n in held:
-                n.id = other.get(n.id, n.id)
+            new = deepcopy(statement.value)
+            for n in ast.walk(new):
+                if isinstance(n, ast.Name):
+                    n.id = {a: b, b: a}.get(n.id, n.id)
+            yield made([(place, new)], statement, right, (*set_by(statement, None), a, b))
 
 
 def names_known(tree: Any, f: Any) -> set[str]:
@@ -395,17 +406,13 @@ def names_known(tree: Any, f: Any) -> set[str]:
     return set() if f.__name__.endswith("_backward") else known - NO_NUMBERS
 
 
-def one_everywhere(module: Any, tree: Any, f: Any) -> Iterator[Variant]:
+def one_everywhere(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     """A function that is called several times is another in each of its calls."""
     for name, some in repeated_calls(tree, saves_more(f)).items():
         templates = [list(of_call(one.node, name)) for one in some]
         for new in zip(*templates, strict=True) if len({*map(len, templates)}) == 1 else ():
-            for one, node in zip(some, new, strict=True):
-                one.put(node)
-            said = f"{ast.unparse(new[0])} and so on stands wherever {name} belongs, in {f.__name__}"
-            yield Variant(said, (name,), "factor", compiled(module, f))
-            for one in some:
-                one.put(one.node)
+            right = f"and so on stands wherever {name} belongs"
+            yield made(list(zip(some, new, strict=True)), new[0], right, (name,))
 
 
 def in_helpers(f: Any, parts: tuple[str, ...]) -> Iterator[Variant]:
@@ -476,8 +483,6 @@ def in_form(y: Any, right: Any) -> Any:
     if isinstance(right, dict):
         return {name: in_form(y[name], x) for name, x in right.items()}
     if isinstance(right, np.ndarray | np.generic) and right.dtype.kind in "fiuc":
-        if np.iscomplexobj(y) and right.dtype.kind != "c":
-            raise ValueError("of another kind")
         return np.broadcast_to(y, right.shape).astype(right.dtype)
     if isinstance(right, float) and isinstance(y, int | float | np.number):
         return float(y)

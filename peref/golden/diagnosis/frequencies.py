@@ -12,7 +12,7 @@ import numpy as np
 
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import EITHER, computed, family, part_of, with_parts
-from peref.golden.diagnosis.rotation import LOW
+from peref.golden.diagnosis.rotation import FEW, in_few
 from peref.golden.spec.cases import Case
 from peref.ops import frequency
 
@@ -33,6 +33,13 @@ LADDER_CHANGES = {
     "slow frequencies are 0": lambda w: np.where(w < 1e-3, 0, w),
     "they are wavelengths: 1 divided by the frequency": lambda w: 1 / w,
 }
+ROUNDED_LADDERS = {
+    **in_few("your unscaled frequencies were", lambda low: lambda f: lambda *given: low(f(*given))),
+    **in_few(
+        "the powers of your base were",
+        lambda low: lambda f: lambda xp, R, base: low(1 / low(base ** (2 * np.arange(R // 2) / R))),
+    ),
+}
 POWERS = {
     "the factor itself, without its power": lambda R, D: 1.0,
     "the factor to the power of D/(D-2), D the head width": lambda R, D: D / (D - 2),
@@ -47,27 +54,20 @@ RAMPS = {
 }
 
 
-def of_ladders(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: part_of(case, "ladder"))
+def of_ladders(answer: Answer, case: Any) -> Iterator[Guess]:
     """Other exponents of the ladder, base^(-e(n)/R), and what is done with its frequencies."""
-    f = part_of(answer.case, "ladder")
-    if f is None:
-        return
-    flag = flag_of(answer, "functions", "ladder", "rope.exponent")
+    f, flag = part_of(case, "ladder"), flag_of(answer, "functions", "ladder", "rope.exponent")
+    order = flag_of(answer, "functions", "ladder", "rope.frequencies")
     for words, e in LADDERS.items():
         new = lambda xp, R, base, e=e: base ** (-e(np.arange(R // 2, dtype=float), R) / R)
         yield guess(flag, f"your exponents are {words}", with_parts(ladder=new))
     for words, change in LADDER_CHANGES.items():
         new = lambda *given, change=change: change(f(*given))
-        which = flag if "wavelengths" in words else flag_of(answer, "functions", "ladder", "rope.frequencies")
+        which = flag if "wavelengths" in words else order
         yield guess(which, f"your frequencies are others: {words}", with_parts(ladder=new), 0.98)
-    for name, low in LOW:
-        new = lambda *given, low=low: low(f(*given))
-        yield guess(
-            "rope.phase.low_precision", f"your unscaled frequencies were {name}", with_parts(ladder=new)
-        )
-        new = lambda xp, R, base, low=low: low(1 / low(base ** (2 * np.arange(R // 2) / R)))
-        words = f"the powers of your base were {name}"
-        yield guess("rope.phase.low_precision", words, with_parts(ladder=new))
+    for words, rounded in ROUNDED_LADDERS.items():
+        yield guess(FEW, words, with_parts(ladder=rounded(f)))
 
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -83,10 +83,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def of_ramps(answer: Answer) -> Iterator[Guess]:
+@family()
+def of_ramps(answer: Answer, case: Any) -> Iterator[Guess]:
     """A ramp over the pairs of another shape; whatever function of the encoding's file makes it."""
     flag = flag_of(answer, "functions", "ramp", "")
-    ramps = {name: f for name in SHAPES if flag and (f := part_of(answer.case, name))}
+    ramps = {name: f for name in SHAPES if flag and (f := part_of(case, name))}
     for words, change in RAMPS.items() if ramps else ():
         new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
         yield guess(flag, f"your ramp {words}", with_parts(**new))
@@ -100,13 +101,9 @@ def of_ntk(answer: Answer, case: Any) -> Iterator[Guess]:
     """The base of NTK-aware scaling has another power of the factor."""
     flag = flag_of(answer, "functions", "ntk_base", "rope.exponent")
     for words, power in POWERS.items():
-        new = partial(raised_to, power)
+        new = lambda case, power=power: {"ntk_base": lambda name, R, base, s: base * s ** power(R, case.D)}
         said = f"your base is multiplied by {words}; expected that of R/(R-2)"
         yield guess(flag, said, computed(parts=new))
-
-
-def raised_to(power: Any, case: Any) -> Any:
-    return {"ntk_base": lambda name, R, base, s: base * s ** power(R, case.D)}
 
 
 # ---------------------------------------------------------------- axes of positions
@@ -117,10 +114,11 @@ def of_sections(answer: Answer, case: Any) -> Iterator[Guess]:
     """Which axis a pair takes its position from, and where the ladder of an axis begins."""
     width = flag_of(answer, "options", "width", "position.axes")
     flag = flag_of(answer, "options", "sections", width)
-    anew = {"the ladder of each axis begins anew": (lambda axis, A: axis, ranks)}
-    for words, how in ({words: (choose, every) for words, choose in SECTIONS.items()} | anew).items():
-        change = partial(with_axes, *how)
-        yield guess(flag, words, computed(lambda c: c.at.i.ndim == 3, rotate=change))
+    every_case = lambda c: c.at.i.ndim == 3
+    for words, choose in SECTIONS.items():
+        yield guess(flag, words, computed(every_case, rotate=partial(with_axes, choose, every)))
+    anew = partial(with_axes, lambda axis, A: axis, ranks)
+    yield guess(flag, "the ladder of each axis begins anew", computed(every_case, rotate=anew))
 
 
 def with_axes(choose: Any, rank: Any, case: Case, rotate: Any, p: Any, i: Any, n: int) -> Any:

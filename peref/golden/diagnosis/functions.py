@@ -18,12 +18,14 @@ from peref.encodings import get
 from peref.encodings.record import HOOKS
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import (
+    Row,
     computed,
+    each_of,
     family,
     guesses,
     part_of,
     rows,
-    tabled,
+    with_inputs,
     with_parts,
 )
 from peref.golden.diagnosis.formulas import ELEMENTARY, forwards, remade
@@ -35,13 +37,6 @@ Change = Callable[[Any], Any]
 
 
 # ---------------------------------------------------------------- parameters
-
-
-def dropped(x: Any, axis: int, step: int) -> Any:
-    """Shifted, with zeros where nothing comes."""
-    y = np.roll(x, step, axis)
-    y[(slice(None),) * axis + (0 if step > 0 else -1,)] = 0
-    return y
 
 
 def partly(x: Any, axis: int, part: int, factor: float) -> Any:
@@ -99,31 +94,25 @@ HEAD_ORDERS: dict[str, Change] = {
 @family()
 def of_parameters(answer: Answer, case: Any) -> Iterator[Guess]:
     """A parameter that is read otherwise, or exchanged with another."""
-    names = list(answer.parameters)
-    flags = {name: flag_of(answer, "parameters", name.removeprefix("param."), "") for name in names}
+    names = {name: name.removeprefix("param.") for name in answer.parameters}
+    flags = {name: flag_of(answer, "parameters", bare, "") for name, bare in names.items()}
     of_heads = next((f for f in answer.entry.vectors.words["flags"] if f.endswith(".heads")), "")
-    read = lambda change, *needs: computed(
-        inputs=lambda a, case: change(a) if a.keys() >= set(needs) else None
-    )
     for name in filter(flags.get, names):
-        bare = name.removeprefix("param.")
-        heads = of_heads if answer.a[name].ndim > 2 and len(answer.a[name]) in (case.H, case.G) else ""
-        for flag, words, change in (
-            *((flags[name], *one) for one in readings(answer.a[name], bool(heads))),
-            *((heads, *one) for one in HEAD_ORDERS.items() if heads),
-        ):
-            new = lambda a, name=name, change=change: {name: change(a[name])}
-            yield guess(flag, f"the parameter {bare} {words}", read(new, name), 0.97)
-        for theirs in (n for n in names if n > name and answer.a[n].shape == answer.a[name].shape):
-            if flags[theirs] == flags[name]:
-                said = theirs.removeprefix("param.")
-                swap = lambda a, name=name, theirs=theirs: {name: a[theirs], theirs: a[name]}
-                words = f"the parameters {bare} and {said} are exchanged"
-                yield guess(flags[name], words, read(swap, name, theirs))
-                for mine, other, read_as, own in ((name, theirs, said, bare), (theirs, name, bare, said)):
-                    put = lambda a, mine=mine, other=other: {mine: a[other]}
-                    told = f"{read_as} is read in place of the parameter {own}"
-                    yield guess(flags[name], told, read(put, mine, other))
+        flag, bare, x = flags[name], names[name], answer.a[name]
+        heads = of_heads if x.ndim > 2 and len(x) in (case.H, case.G) else ""
+        for words, change in readings(x, bool(heads)):
+            yield guess(flag, f"the parameter {bare} {words}", with_inputs([name], each_of(change)), 0.97)
+        for words, change in HEAD_ORDERS.items() if heads else ():
+            yield guess(heads, f"the parameter {bare} {words}", with_inputs([name], each_of(change)), 0.97)
+        for other in names:
+            if other != name and answer.a[other].shape == x.shape and flags[other] == flag:
+                words = f"{names[other]} is read in place of the parameter {bare}"
+                instead = lambda some, name=name, other=other: {name: some[other]}
+                yield guess(flag, words, with_inputs([name, other], instead))
+                if other > name:
+                    words = f"the parameters {bare} and {names[other]} are exchanged"
+                    swap = partial(under_others, {name: other, other: name})
+                    yield guess(flag, words, with_inputs([name, other], swap))
     yield from of_roles(answer, flags)
 
 
@@ -138,13 +127,10 @@ def of_roles(answer: Answer, flags: dict[str, str]) -> Iterator[Guess]:
     shapes = lambda role: {part: answer.a[name].shape for part, name in roles[role].items()}
     for part in dict.fromkeys(part for parts in roles.values() for part in parts):
         mine = {role: parts[part] for role, parts in roles.items() if part in parts}
-        every = tuple(mine.values())
-        for words, change in READ_AS[:2] if len(mine) > 1 and flags[every[0]] else ():
-            read = lambda a, case, every=every, change=change: {name: change(a[name]) for name in every}
-            new = computed(
-                inputs=lambda a, case, read=read: read(a, case) if a.keys() >= flags.keys() else None
-            )
-            yield guess(flags[every[0]], f"{part} of {', '.join(mine)} {words}", new, 0.97)
+        flag = flags[next(iter(mine.values()))]
+        for words, change in READ_AS[:2] if len(mine) > 1 and flag else ():
+            new = with_inputs(mine.values(), each_of(change))
+            yield guess(flag, f"{part} of {', '.join(mine)} {words}", new, 0.97)
     for one, other in combinations(roles, 2):
         if len(roles[one]) > 1 and shapes(one) == shapes(other):
             pairs = [(roles[one][part], roles[other][part]) for part in roles[one]]
@@ -188,7 +174,9 @@ def rolled(y: Any, step: int) -> Any:
     """One token late or early, of [B,T,...] or [B,H,T,...], zeros where nothing comes."""
     if y.ndim < 3:
         raise ValueError("there are no tokens in it")
-    return dropped(np.array(y), y.ndim - 2, step)
+    y = np.roll(y, step, -2)
+    y[..., 0 if step > 0 else -1, :] = 0
+    return y
 
 
 def in_place(x: Any, y: Any) -> Any:
@@ -256,10 +244,9 @@ NORMS: dict[str, Any] = {
     "divides by the largest size": divided_by(lambda x: np.abs(x).max(-1, keepdims=True)),
 }
 EARLY_OR_LATE = {"late": 1, "early": -1}
-BY_FACTORS = {"is missing": 0.0, "has the other sign": -1.0, "counts twice": 2.0, "counts half": 0.5}
 VARIANTS: tuple[tuple[str, Any], ...] = (
     ("is left out", after(lambda y, x, *rest: in_place(x, y))),
-    *((words, after(lambda y, *given, c=c: c * y)) for words, c in BY_FACTORS.items()),
+    *((words, after(lambda y, *given, c=change: c(y))) for words, change in READ_AS[:4]),
     ("counts exp(1/2) times", after(lambda y, *given: np.exp(0.5) * y)),
     ("reads what goes in with the other sign", lambda f: lambda x, *rest, **more: f(-x, *rest, **more)),
     *(
@@ -294,6 +281,7 @@ ACTIVATIONS = {
     name: getattr(activation, name)
     for name in ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
 } | {"nothing": lambda x: x}
+of_layer = lambda case: case.hook == "mix"
 LAYERS = (
     *rows(
         "mix.time",
@@ -302,27 +290,31 @@ LAYERS = (
             "time runs backward": lambda a, c: {"x": a["x"][:, ::-1]},
             "the layer sees the next token": lambda a, c: {"x": np.roll(a["x"], -1, 1)},
         },
-        lambda c: c.hook == "mix" and c.seg is None,
+        lambda c: of_layer(c) and c.seg is None,
+    ),
+    Row(
+        "mix.time",
+        "the layer sees the token before",
+        {"inputs": lambda a, c: {"x": np.roll(a["x"], 1, 1)}},
+        of_layer,
     ),
     *rows(
-        "mix.time",
-        "inputs",
-        {"the layer sees the token before": lambda a, c: {"x": np.roll(a["x"], 1, 1)}},
-        lambda c: c.hook == "mix",
-    ),
-    *tabled(
+        "mix.gate",
+        "layer",
         {
-            ("mix.gate", "layer"): {
-                GATE: lambda be: {"activated_linear": exchanged(be.activated_linear)},
-                "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
-            },
-            ("mix.activation", "layer"): {
-                f"you have {name} as the activation before the last map": lambda be, f=f: {
-                    "activated_linear": activated_by(be, f)
-                }
-                for name, f in ACTIVATIONS.items()
-            },
-        }
+            GATE: lambda be: {"activated_linear": exchanged(be.activated_linear)},
+            "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
+        },
+    ),
+    *rows(
+        "mix.activation",
+        "layer",
+        {
+            f"you have {name} as the activation before the last map": lambda be, f=f: {
+                "activated_linear": activated_by(be, f)
+            }
+            for name, f in ACTIVATIONS.items()
+        },
     ),
 )
 
@@ -347,7 +339,7 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
         for words, one in ELEMENTARY.items() if inspected(f)[1:] in ([], ["slope"]) else ():
             if words != name:
                 said = f"you have {words} where {name} belongs"
-                yield guess(flag, said, put(after(partial(of_first, one))), 0.99)
+                yield guess(flag, said, put(after(lambda y, x, *rest, one=one: one(x))), 0.99)
         if "norm" in name or name == "unit":
             for words, change in NORMS.items():
                 yield guess(flag, f"{name} {words}", put(change))
@@ -420,10 +412,6 @@ def of_order(answer: Answer, parts: tuple[str, ...]) -> Iterator[Guess]:
     for pair in (("short_conv", "silu"), ("silu", "unit")):
         if pair[1] in parts and (flag := flag_of(answer, "functions", "silu", "")):
             yield guess(flag, f"{pair[1]} comes before {pair[0]}", in_other_order(*pair))
-
-
-def of_first(one: Change, y: Any, x: Any, *rest: Any) -> Any:
-    return one(x)
 
 
 def inspected(f: Any) -> list[str]:

@@ -9,7 +9,7 @@ Not here: steps of the backward pass (backward).
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from peref.golden.diagnosis.attention import GROUPINGS
 from peref.golden.diagnosis.engine import DERIVATIVES, family, on_case
 from peref.golden.diagnosis.pairs import rotation_of
 from peref.golden.diagnosis.rotation import MAPS, Map
+from peref.golden.diagnosis.tensor import agreeing, factor_in, of_time, order_along
 from peref.golden.spec.cases import Case
 
 turned_alone = lambda case: case.hook == "rotate" and case.level == "op"
@@ -35,56 +36,50 @@ def of_derivative(answer: Answer) -> Iterator[Guess | Clue]:
     if "grad.tie" in answer.entry.words["flags"]:
         words = f"{answer.wrong[0]} is wrong where two numbers are equal: half of it is of each"
         yield Clue(Trap("grad.tie", words), 1)
-    for one in of_each(answer):
-        yield replace(one, weight=one.weight / len(answer.wrong)) if isinstance(one, Clue) else one
-    yield from of_chains(answer)
+    for flag, words, weight in of_each(answer):
+        yield Clue(Trap(flag, words), weight / len(answer.wrong))
+    for one in (*of_factors(answer), *of_chains(answer)):
+        yield replace(one, backward=True)
 
 
-def of_each(answer: Answer) -> Iterator[Guess | Clue]:
-    """What shows in each derivative by itself."""
-    factors: dict[str, float] = {}
+def is_scale_of_logits(answer: Answer, names: Iterable[str], c: float) -> bool:
+    """Whether D or its root is on q and k alone: the scale of the logits."""
+    powers = [answer.entry.words["facts"]["D"] ** e for e in (0.5, -0.5, 1.0, -1.0)]
+    logits = answer.entry.words["level"] == "attn" and set(names) <= {"vjp.q", "vjp.k"}
+    return logits and any(abs(c / power - 1) < 1e-4 for power in powers)
+
+
+def of_each(answer: Answer) -> Iterator[tuple[str, str, float]]:
+    """What shows in each derivative by itself: flag, words, weight."""
+    factors = {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
     for name in answer.wrong:
         x, g = answer.wide(name), answer.want(name)
         if x is None or not np.isfinite(x).all() or not g.any():
             continue
+        c = factors.get(name, 0.0)
         if not x.any():
-            yield Clue(Trap("grad.zero", f"{name} is zero throughout"), 1)
-            continue
-        c = float(np.vdot(g, x) / np.vdot(g, g))
-        if abs(c) > 1e-6 and abs(c - 1) > NEARLY and answer.near(name, c * g):
-            factors[name] = c
-        else:
+            yield "grad.zero", f"{name} is zero throughout", 1
+        elif abs(c + 1) < 1e-4:
+            yield "grad.sign", f"{name}: its sign is the other one", 1
+        elif is_scale_of_logits(answer, factors, c):
+            words = "the scale of the logits is missing, or there twice"
+            yield "grad.softmax", f"{name} is the golden tensor times {c:.6g}: {words}", 1
+        elif not c:
             yield from of_one(answer, name, x, g)
-    yield from of_factors(answer, factors)
 
 
-def of_factors(answer: Answer, factors: dict[str, float]) -> Iterator[Guess | Clue]:
-    """What the factors say: D or its root on q and k alone is the scale of the logits."""
-    logits = {"vjp.q", "vjp.k"}
+def of_factors(answer: Answer) -> Iterator[Guess]:
+    """A factor that the sizes of a case say, or another."""
+    factors = {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
     facts = answer.entry.words["facts"]
-    powers = [facts["D"] ** e for e in (0.5, -0.5, 1.0, -1.0)]
     for name, c in factors.items():
-        words = f"{name} is the golden tensor times {c:.6g}"
-        if abs(c + 1) < 1e-4:
-            yield Clue(Trap("grad.sign", f"{name}: its sign is the other one"), 1)
-        elif (
-            set(factors) <= logits
-            and answer.entry.words["level"] == "attn"
-            and any(abs(c / power - 1) < 1e-4 for power in powers)
-        ):
-            yield Clue(
-                Trap("grad.softmax", f"{words}: the scale of the logits is missing, or there twice"), 1
-            )
-        else:
+        if abs(c + 1) >= 1e-4 and not is_scale_of_logits(answer, factors, c):
             known = {size: by for size, by in COUNTS.items() if abs(c / by(facts) - 1) < 1e-4}
-            for size, by in (known or {"": partial(fixed, c)}).items():
-                said = f"derivatives are the golden ones times {size or f'{c:.6g}'}: {words}"
-                one = guess("grad.factor", said, of_counts(factors, by), 0.9, None if known else c)
-                yield replace(one, backward=True)
-
-
-def fixed(c: float, facts: dict[str, Any]) -> float:
-    return c
+            for size, by in (known or {f"{c:.6g}": lambda facts, c=c: c}).items():
+                said = (
+                    f"derivatives are the golden ones times {size}: {name} is the golden tensor times {c:.6g}"
+                )
+                yield guess("grad.factor", said, of_counts(factors, by), 0.9, None if known else c)
 
 
 COUNTS: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -115,12 +110,12 @@ SLOPES: dict[str, Callable[[Any], Any]] = {
 
 def of_chains(answer: Answer) -> Iterator[Guess]:
     """The derivative of a parameter lacks that of the function it is read through, or has it twice."""
-    for name in answer.wrong:
-        for through, slope in SLOPES.items() if name.startswith("vjp.param.") else ():
-            for words, power in (("is missing", -1), ("counts twice", 1)):
-                said = f"{name}: the derivative of {through} {words}"
-                one = guess("grad.factor", said, chained(name, slope, power), 0.95)
-                yield replace(one, backward=True)
+    for name in (name for name in answer.wrong if name.startswith("vjp.param.")):
+        for (through, slope), (words, power) in product(
+            SLOPES.items(), (("is missing", -1), ("counts twice", 1))
+        ):
+            said = f"{name}: the derivative of {through} {words}"
+            yield guess("grad.factor", said, chained(name, slope, power), 0.95)
 
 
 def chained(name: str, slope: Callable[[Any], Any], power: int) -> Any:
@@ -131,42 +126,33 @@ def chained(name: str, slope: Callable[[Any], Any], power: int) -> Any:
     )
 
 
-def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
+def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[tuple[str, str, float]]:
     """One derivative that is no multiple of the right one."""
-    letters = answer.axes.get(name, "")
-    for letter, flag, words in (
-        ("T", "grad.time", "tokens"),
-        ("H", "grad.heads_permuted", "heads"),
-        ("G", "grad.heads_permuted", "heads"),
-    ):
-        if letter in letters and (order := permuted(answer, name, x, g, letters.index(letter))):
-            yield Clue(
-                Trap(flag, f"{name} has the derivatives of other {words}: {', '.join(map(str, order))}"), 1
-            )
+    for letter, axis in ((one, n) for n, one in enumerate(answer.axes.get(name, "")) if one in "THG"):
+        flag, words = ("grad.time", "tokens") if letter == "T" else ("grad.heads_permuted", "heads")
+        order = order_along(axis, x, g)
+        if len(set(order)) > 1:
+            said = f"{name} has the derivatives of other {words}: {', '.join(map(str, order))}"
+            yield flag, said, 1
             return
-        if letter == "T" and letter in letters and shifted(answer, name, x, g, letters.index(letter)):
-            yield Clue(Trap(flag, f"{name} comes a token late or early"), 1)
-            return
+    if of_time(answer, name, x, g):
+        yield "grad.time", f"{name} comes a token late or early", 1
+        return
     case = answer.case
     if case is None or not answer.far(name):
         return
     if name.startswith("vjp.param.") and (rows := cut_off(answer, name, x, g)):
-        yield Clue(Trap("grad.zero", f"{name} is zero in {rows}, and right in all others"), 1)
-        return
-    if words := overwritten(answer, name):
-        yield Clue(Trap("grad.sum", f"{name}: {words}"), 1)
-        return
-    if case.hook == "rotate":
-        yield from of_rotation(answer, name, x, g)
-    if parts := list(of_parts(answer, name, x)):
-        yield from parts
-    elif (
-        case.level == "attn"
-        and name in ("vjp.q", "vjp.k")
-        and answer.right("vjp.v")
-        and case.hook not in ("attend", "score")
-    ):
-        yield Clue(Trap("grad.softmax", f"{name} is wrong, and the derivative of the values is right"), 0.5)
+        yield "grad.zero", f"{name} is zero in {rows}, and right in all others", 1
+    elif words := overwritten(answer, name):
+        yield "grad.sum", f"{name}: {words}", 1
+    else:
+        rotated = list(of_rotation(answer, name, x, g)) if case.hook == "rotate" else []
+        yield from rotated
+        logits = case.level == "attn" and name in ("vjp.q", "vjp.k") and answer.right("vjp.v")
+        if words := of_parts(answer, name, x):
+            yield "grad.sum", f"{name} has the parts of each {words}, expected 1 of each", 1
+        elif logits and case.hook not in ("attend", "score"):
+            yield "grad.softmax", f"{name} is wrong, and the derivative of the values is right", 0.5
 
 
 def cut_off(answer: Answer, name: str, x: Any, g: Any) -> str:
@@ -181,55 +167,20 @@ def cut_off(answer: Answer, name: str, x: Any, g: Any) -> str:
     return ""
 
 
-def permuted(answer: Answer, name: str, x: Any, g: Any, axis: int) -> list[int]:
-    """Which slice of the right derivative each slice is, [] where they are none, or each its own."""
-    x, g = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0)
-    size = 1e-4 * (np.abs(g).max() + 1e-30)
-    order = [
-        next((m for m in [n, *range(len(g))] if np.abs(x[n] - g[m]).max() <= size), None)
-        for n in range(len(g))
-    ]
-    known = [m for m in order if m is not None]
-    return (
-        known if len(known) == len(order) and known != list(range(len(order))) and len(set(known)) > 1 else []
-    )
+def of_rotation(answer: Answer, name: str, x: Any, g: Any) -> Iterator[tuple[str, str, float]]:
+    """A rotation whose derivative stops at what passes, or turns in another direction."""
+    case = answer.case
+    if case is None or name not in ("vjp.q", "vjp.k"):
+        return
+    R, norm = case.config.R, lambda y: np.sqrt((y * y).sum(-1))
+    if R != case.D and not x[..., R:].any() and agreeing(x[..., :R], g[..., :R]):
+        yield "grad.passthrough", f"{name} is zero from channel {R} on", 1
+    if case.level == "attn" and answer.right("vjp.v") and agreeing(norm(x), norm(g)):
+        yield "grad.rotation", f"{name} has the right length and another direction in each token", 0.9
 
 
-def shifted(answer: Answer, name: str, x: Any, g: Any, axis: int) -> bool:
-    """Whether it comes a token late or early, whatever stands in the place that is left."""
-    x, g = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0)
-    size = 1e-4 * (np.abs(g).max() + 1e-30)
-    return bool(
-        len(g) > 2 and any(np.abs(a - b).max() <= size for a, b in ((x[1:], g[:-1]), (x[:-1], g[1:])))
-    )
-
-
-def of_rotation(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
-    """A rotation whose derivative turns forward, or not, or stops at what passes."""
-    case, cotangent = answer.case, answer.a.get(f"cotangent.{name.removeprefix('vjp.')}_rotated")
-    assert case is not None
-    R = case.config.R
-    if (
-        name in ("vjp.q", "vjp.k")
-        and R != case.D
-        and not x[..., R:].any()
-        and np.abs(x[..., :R] - g[..., :R]).max() < 1e-4 * np.abs(g).max()
-    ):
-        yield Clue(Trap("grad.passthrough", f"{name} is zero from channel {R} on"), 1)
-    if cotangent is not None and answer.near(name, cotangent):
-        yield Clue(
-            Trap("grad.rotation", f"{name} is the cotangent as it went in: it does not turn at all"), 1
-        )
-    if case.level == "attn" and name in ("vjp.q", "vjp.k") and answer.right("vjp.v"):
-        norm = lambda y: np.sqrt((y * y).sum(-1))
-        if np.abs(norm(x) - norm(g)).max() < 1e-4 * norm(g).max():
-            yield Clue(
-                Trap("grad.rotation", f"{name} has the right length and another direction in each token"), 0.9
-            )
-
-
-def of_parts(answer: Answer, name: str, x: Any) -> Iterator[Clue]:
-    """In which shares what each sequence and each query head adds came."""
+def of_parts(answer: Answer, name: str, x: Any) -> str:
+    """In which shares what each sequence or each query head adds came, "" where it is no sum of these."""
     case = answer.case
     assert case is not None
     given = {n: y for n, y in answer.a.items() if n.startswith("cotangent.")}
@@ -245,17 +196,10 @@ def of_parts(answer: Answer, name: str, x: Any) -> Iterator[Clue]:
             parts.append(expected(case, {**answer.a, **{key: only(y) for key, y in given.items()}})[name])
         flat = np.stack([part.ravel() for part in parts], 1)
         shares = np.linalg.lstsq(flat, x.ravel(), rcond=None)[0]
-        if (
-            answer.near(name, (flat @ shares).reshape(x.shape))
-            and np.ptp(shares) > NEARLY
-            and np.linalg.matrix_rank(flat) == count
-        ):
-            has = ", ".join(f"{share:.3g}" for share in shares)
-            yield Clue(
-                Trap("grad.sum", f"{name} has the parts of each {what} in shares {has}, expected 1 of each"),
-                1,
-            )
-            return
+        apart = np.ptp(shares) > NEARLY and np.linalg.matrix_rank(flat) == count
+        if apart and answer.near(name, (flat @ shares).reshape(x.shape)):
+            return f"{what} in shares {', '.join(f'{share:.3g}' for share in shares)}"
+    return ""
 
 
 def overwritten(answer: Answer, name: str) -> str:
@@ -331,26 +275,12 @@ def mapped_back(made: Map, sign: int, gain: int) -> Any:
 @family(shared_heads, DERIVATIVES)
 def of_groups(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivatives of query heads go to other key-value heads than they read."""
-    others = ((f"are dealt as if {words}", order) for words, order in GROUPINGS.items())
-    for flag, words, shares in (
-        *(
-            ("grad.heads_permuted", words, lambda h, g, H, G, order=order: order(h, H, G) == g)
-            for words, order in others
-        ),
-        (
-            "grad.sum",
-            "are those of the last query head of a group alone",
-            lambda h, g, H, G: h == (g + 1) * (H // G) - 1,
-        ),
-        (
-            "grad.sum",
-            "are those of the first query head of a group alone",
-            lambda h, g, H, G: h == g * (H // G),
-        ),
-        ("grad.sum", "are the mean over a group", lambda h, g, H, G: (h // (H // G) == g) / (H // G)),
-        ("grad.sum", "go to every head", lambda h, g, H, G: 1),
-    ):
-        yield guess(flag, f"derivatives of keys and values {words}", scattered(shares), 0.98)
+    for words, order in GROUPINGS.items():
+        said = f"derivatives of keys and values are dealt as if {words}"
+        shares = lambda h, g, H, G, order=order: order(h, H, G) == g
+        yield guess("grad.heads_permuted", said, scattered(shares), 0.98)
+    words = "derivatives of keys and values go to every head"
+    yield guess("grad.sum", words, scattered(lambda h, g, H, G: 1), 0.98)
 
 
 def scattered(shares: Any) -> Any:

@@ -10,7 +10,6 @@ Not here: parameters and functions (functions), which flag explains which option
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import permutations
 from typing import Any, get_args
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from peref.encodings import get, options
 from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess, rounded_near
-from peref.golden.diagnosis.engine import EITHER, computed, family, on_case
+from peref.golden.diagnosis.engine import EITHER, Row, computed, family, guesses
 from peref.golden.spec.cases import FACTS
 from peref.hooks import rotation
 from peref.settings import other_choices
@@ -27,7 +26,7 @@ Value = Callable[[Any], Any]
 TOO_MANY = 1 << 16
 
 
-def with_option(option: str, value: Value) -> Any:
+def to_value(option: str, value: Value) -> dict[str, Any]:
     """The case with an option of value(what it is here)."""
 
     def change(case: Any) -> Any:
@@ -37,7 +36,11 @@ def with_option(option: str, value: Value) -> Any:
             return None  # a count that nobody has, and that takes as long
         return {option: new}
 
-    return computed(options=change)
+    return {"options": change}
+
+
+def with_option(option: str, value: Value) -> Any:
+    return computed(**to_value(option, value))
 
 
 def without(some: Any = None) -> Any:
@@ -74,7 +77,7 @@ def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
     """Every option at its default, then each with its other choices, and numbers of simple relations to
     what is asked for.
     """
-    known, mine = options(get(case.encoding)), case.config.pe[0][1]
+    known = options(get(case.encoding))
     if len(case.options) > 1:
         yield guess(
             "option", "your options have their defaults, whatever the case asks for", without(), GENERAL
@@ -85,25 +88,30 @@ def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
     for flag, some in groups.items():
         if flag and sum(known[option][0] is None for option in some) > 1 and {*some} & {*case.options}:
             yield guess(flag, f"of your options {', '.join(some)} none is read", without(some), 0.98)
-    for option, (default, kind) in known.items():
-        flag = flag_of(answer, "options", option)
-        if option == "factor":
-            upside = flag_of(answer, "options", "1/factor", "rope.factor.twice")
-            for words, (named, change) in FACTOR.items():
-                yield guess(named or upside, words, with_option("factor", change))
-            words = "your frequencies are not scaled, your gains (magnitudes) are right"
-            yield guess("rope.factor.ignored", words, on_case(unscaled, has_factor))
-        for value in dict.fromkeys([default, *other_choices(default, kind)]):
-            if value != mine[option] and type(value) is not list:
-                words = f"the option {option} seems to be {value}, whatever the case asks for"
-                sure = GENERAL if flag == "option" else 1.0
-                yield guess(flag, f"{words} (here {mine[option]})", with_option(option, always(value)), sure)
+    yield from guesses(option_rows(answer, case), answer)
     yield from of_exchanged(answer, case, known)
     yield from of_left_out(answer, known)
     if flag := flag_of(answer, "options", "n", ""):
         for words, change in LENGTHS.items():
             other = computed(lambda c: c.n is not None, facts=lambda c, change=change: {"n": change(c)})
             yield guess(flag, f"the length that your frequencies are made for is {words}", other)
+
+
+def option_rows(answer: Answer, case: Any) -> Iterator[Row]:
+    """An option at its default, of another choice, or of a simple relation to what the case asks for."""
+    mine = case.config.pe[0][1]
+    yield UNSCALED
+    for option, (default, kind) in options(get(case.encoding)).items():
+        flag = flag_of(answer, "options", option)
+        if option == "factor":
+            upside = flag_of(answer, "options", "1/factor", "rope.factor.twice")
+            for words, (named, change) in FACTOR.items():
+                yield Row(named or upside, words, to_value("factor", change))
+        for value in dict.fromkeys([default, *other_choices(default, kind)]):
+            if value != mine[option] and type(value) is not list:
+                words = f"the option {option} seems to be {value}, whatever the case asks for"
+                sure = GENERAL if flag == "option" else 1.0
+                yield Row(flag, f"{words} (here {mine[option]})", to_value(option, always(value)), sure=sure)
 
 
 WRITTEN: dict[Any, tuple[float, ...]] = {  # what people write where an option may be left out
@@ -137,14 +145,19 @@ def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
             yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), 0.97)
 
 
-has_factor = lambda case: case.hook == "rotate" and "factor" in case.config.pe[0][1]
-
-
-def unscaled(case: Any, answer: Answer) -> Any:
+def unscaled(case: Any, rotate: Any, *place: Any) -> Any:
     """The frequencies of the factor 1, gains as they are."""
     plain = replace(case, options=case.options | {"factor": 1.0}).config.encoding(0)
-    turned = lambda case, rotate, *place: (rotation(plain, *place)[0], *rotate(*place)[1:])
-    return computed(rotate=turned)(answer)
+    return rotation(plain, *place)[0], *rotate(*place)[1:]
+
+
+has_factor = lambda case: case.hook == "rotate" and "factor" in case.config.pe[0][1]
+UNSCALED = Row(
+    "rope.factor.ignored",
+    "your frequencies are not scaled, your gains (magnitudes) are right",
+    {"rotate": unscaled},
+    has_factor,
+)
 
 
 @family()
@@ -187,12 +200,9 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
             told.append((flag, f"{words}: to the power of {p:.4g}", lambda x: x**p, 0.96, p))
     here = [*case.config.pe[0][1].values(), *(getattr(case, letter) for letter in FACTS)]
     for flag, words, change, sure, number in told:
-        new = with_option(option, partial(as_kind, kind, change))
+        value_of: Value = lambda x, change=change: kind(change(x))
+        new = with_option(option, value_of)
         yield guess(flag, words, new, sure, None if number in here else number)
-
-
-def as_kind(kind: Any, change: Value, x: Any) -> Any:
-    return kind(change(x))
 
 
 def fitted(answer: Answer, option: str) -> float | None:

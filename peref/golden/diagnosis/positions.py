@@ -10,12 +10,12 @@ Not here: the channels that a rotation pairs (pairs, rotation).
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
+from peref.golden.compute.operation import parameters_in
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import EITHER, Row, computed, family, guesses, on_case, rows
 from peref.golden.diagnosis.pairs import cosines
@@ -25,14 +25,6 @@ from peref.hooks import position_rows, rotation
 
 FARTHEST = 1 << 21  # positions that are looked through
 LOOKED_THROUGH = 1 << 16
-
-
-no_mask = lambda case: case.level != "attn"
-
-
-def at_positions(change: Any) -> Any:
-    """The case with other positions: change(positions, case), None where that is no case for it."""
-    return computed(i=change)
 
 
 def whole(cut: Any) -> Any:
@@ -48,37 +40,55 @@ def whole(cut: Any) -> Any:
 from_nought = lambda i, case: np.broadcast_to(np.arange(case.T), i.shape[-1:] if i.ndim < 3 else i.shape)
 slots = lambda c: {"positions": tuple(range(c.T)), "seg": None}
 begins = lambda i: i.min(-1, keepdims=True)
-ANYWHERE = (
-    Row("position.counted", "you count positions from 0 and do not use those given", {"i": from_nought}),
+given = lambda c: c.positions is not None
+of_sequences = lambda c: c.at.i.ndim == 2
+row_of_all = lambda n: lambda i, c: np.broadcast_to(i[n], i.shape) if n < len(i) else None
+SHIFTS = {"one too large": 1, "one too small": -1, "2 too large": 2, "2 too small": -2}
+POSITIONS_READ = (
+    *rows(
+        "position.counted",
+        "i",
+        {
+            "you count positions from 0 and do not use those given": from_nought,
+            "positions count from the first one given": lambda i, c: i - begins(i),
+        },
+        given,
+    ),
     Row(
         "position.counted",
         "you count slots, whatever positions and documents are given",
         {"facts": slots},
-        no_mask,
+        lambda c: given(c) and c.level != "attn",
     ),
-    Row("position.counted", "positions count from the first one given", {"i": lambda i, c: i - begins(i)}),
-)
-
-
-def one_row(row: int, i: Any, case: Any) -> Any:
-    return None if i.ndim != 2 or row >= len(i) else np.broadcast_to(i[row], i.shape)
-
-
-WHICH = {"first": 0, "second": 1, "third": 2, "last": -1}
-OF_ROWS = (
+    *(
+        Row(flag, f"negative positions {words}", {"i": change}, lambda c: (c.at.i < 0).any())
+        for flag, words, change in (
+            ("rope.sign", "lose their sign", lambda i, c: np.abs(i)),
+            ("rope.table.clip", "count as 0", lambda i, c: np.maximum(i, 0)),
+            ("rope.table.wrap", "are taken modulo 2^32", lambda i, c: np.where(i < 0, i + 2**32, i)),
+            ("rope.table.wrap", "count from the end of a table", lambda i, c: np.where(i < 0, i + c.L, i)),
+            (
+                "rope.table.wrap",
+                "count from the end of the text",
+                lambda i, c: np.where(i < 0, i + i.max() + 1, i),
+            ),
+        )
+    ),
     *rows(
         "position.batch",
         "i",
-        {f"you use the {w} sequence's positions for all": partial(one_row, n) for w, n in WHICH.items()}
+        {
+            f"you use the {which} sequence's positions for all": row_of_all(n)
+            for n, which in enumerate(("first", "second", "third"))
+        }
         | {
+            "you use the last sequence's positions for all": row_of_all(-1),
             "each sequence has the positions of the next": lambda i, c: np.roll(i, -1, 0),
             "each sequence has the positions of the one before": lambda i, c: np.roll(i, 1, 0),
             "the positions of the sequences are in reverse order": lambda i, c: i[::-1],
         },
+        of_sequences,
     ),
-)
-SHIFTS = {"one too large": 1, "one too small": -1, "2 too large": 2, "2 too small": -2}
-SHIFTED = (
     *rows(
         "position.off_by_one",
         "i",
@@ -87,15 +97,8 @@ SHIFTED = (
             f"your positions are {w} where they do not begin at 0": lambda i, c, n=n: i + n * (begins(i) > 0)
             for w, n in SHIFTS.items()
         },
+        lambda c: c.hook not in ("bias", "mix"),
     ),
-)
-FROM_END, TWO_32 = "negative positions count from the end of", "negative positions are taken modulo 2^32"
-NEGATIVE = (
-    Row("rope.sign", "negative positions lose their sign", {"i": lambda i, c: np.abs(i)}),
-    Row("rope.table.clip", "negative positions count as 0", {"i": lambda i, c: np.maximum(i, 0)}),
-    Row("rope.table.wrap", TWO_32, {"i": lambda i, c: np.where(i < 0, i + 2**32, i)}),
-    Row("rope.table.wrap", f"{FROM_END} a table", {"i": lambda i, c: np.where(i < 0, i + c.L, i)}),
-    Row("rope.table.wrap", f"{FROM_END} the text", {"i": lambda i, c: np.where(i < 0, i + i.max() + 1, i)}),
 )
 
 
@@ -103,90 +106,62 @@ NEGATIVE = (
 def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
     """What may be done with positions whatever the encoding."""
     i = case.at.i
-    if case.positions is not None:
-        yield from guesses(ANYWHERE, answer)
+    yield from guesses(POSITIONS_READ, answer)
     if i.dtype.kind == "f":
         cuts = {"down to": np.floor, "to": np.rint, "up to": np.ceil, "towards 0 to": np.trunc}
         for words, cut in cuts.items():
             yield guess("position.rounded", f"you round positions {words} whole numbers", whole(cut))
-    if (i < 0).any():
-        yield from guesses(NEGATIVE, answer)
-    if i.ndim == 2:
-        yield from guesses(OF_ROWS, answer)
     if i.ndim == 3:
-        for axis in range(len(i)):
-            one = lambda i, case, axis=axis: np.broadcast_to(i[axis : axis + 1], i.shape)
-            words = f"you use axis {axis} of the positions for all"
-            yield guess("position.axes", words, at_positions(axes_alone(one)))
+        orders = {f"you use axis {a} of the positions for all": [a] * len(i) for a in range(len(i))}
         for order in list(permutations(range(len(i))))[1:]:
-            one = lambda i, case, order=order: i[list(order)]
-            words = f"the axes of your positions are in the order {', '.join(map(str, order))}"
-            yield guess("position.axes", words, at_positions(axes_alone(one)))
-    if case.hook not in ("bias", "mix"):
-        yield from guesses(SHIFTED, answer)
+            orders[f"the axes of your positions are in the order {', '.join(map(str, order))}"] = [*order]
+        for words, axes in orders.items():
+            one = lambda i, case, axes=axes: i[axes] if i.ndim == 3 else None
+            yield guess("position.axes", words, computed(i=one))
     for words, cut in (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)):
         if "factor" in case.config.pe[0][1]:
             flag = flag_of(answer, "options", "1/factor", "rope.factor.twice")
             by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
-            yield guess(flag, f"your positions are {words}", at_positions(by))
+            yield guess(flag, f"your positions are {words}", computed(i=by))
     if case.hook in ("embed", "rotate"):
         yield from of_search(answer, case)
 
 
-def axes_alone(change: Any) -> Any:
-    """Of positions of several axes alone."""
-    return lambda i, case: change(i, case) if i.ndim == 3 else None
-
-
 def of_search(answer: Answer, case: Case) -> Iterator[Guess]:
     """What the places at which the tokens seem to be say."""
-    j = seeming(answer)
-    i = case.at.i
+    j, i = seeming(answer), case.at.i
     if j is None or i.ndim == 3 or (i == j).all():
         return
     learned = any(name.startswith("param.") for name in answer.a) and case.hook == "embed"
-    clip, wrap = ("embed.rows", "embed.rows") if learned else ("rope.table.clip", "rope.table.wrap")
+    own = lambda flag: "embed.rows" if learned else flag
     off = i != j
     lost, end = i[off] - j[off], j[off]
-    if (
-        len(set(end.tolist())) == 1
-        and (i[off] > end).all()
-        and (i[~off] <= end[0]).all()
-        and end[0] > max(i.min(), 0)
-    ):
-        either = (
-            ", or taken modulo its length: those of this case do not tell"
-            if (i % (end[0] + 1) == j).all()
-            else ""
-        )
-        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it{either}"
-        yield guess(clip, words, at_positions(lambda i, case: np.minimum(i, end[0])))
+    beyond = (i[off] > end).all() and (i[~off] <= end[0]).all()
+    if len(set(end.tolist())) == 1 and beyond and end[0] > max(i.min(), 0):
+        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it"
+        if (i % (end[0] + 1) == j).all():
+            words += ", or taken modulo its length: those of this case do not tell"
+        yield guess(own("rope.table.clip"), words, computed(i=lambda i, case: np.minimum(i, end[0])))
     if (lost == np.rint(lost)).all() and (lost > 0).all():
         size = math.gcd(*map(int, lost))
         if size > max(j.max(), 1):
-            yield guess(wrap, f"your positions are modulo {size}", at_positions(lambda i, case: i % size))
+            words = f"your positions are modulo {size}"
+            yield guess(own("rope.table.wrap"), words, computed(i=lambda i, case: i % size))
     if len(set(lost.tolist())) == 1 and off.all():
         words = f"your positions are {abs(lost[0]):g} too {'small' if lost[0] > 0 else 'large'}"
-        yield guess("position.off_by_one", words, at_positions(lambda i, case: i - lost[0]))
-    if len(set(j.ravel().tolist())) == 1 and learned:
-        yield guess(
-            "embed.rows",
-            f"every token gets the row of position {j.ravel()[0]:g}",
-            at_positions(lambda i, case: 0 * i + j.ravel()[0]),
-        )
-    total = set((i + j).ravel().tolist())
-    if len(total) == 1:
-        yield guess(
-            "embed.rows" if learned else "rope.sign",
-            "you count positions from the end",
-            at_positions(lambda i, case: total.copy().pop() - i),
-        )
+        yield guess("position.off_by_one", words, computed(i=lambda i, case: i - lost[0]))
+    first, total = j.ravel()[0], (i + j).ravel()
+    if (j == first).all() and learned:
+        words = f"every token gets the row of position {first:g}"
+        yield guess("embed.rows", words, computed(i=lambda i, case: 0 * i + first))
+    if (total == total[0]).all():
+        words = "you count positions from the end"
+        yield guess(own("rope.sign"), words, computed(i=lambda i, case: total[0] - i))
 
 
 def seeming(answer: Answer) -> Any:
     """The position whose row or angles each token has, None where one has none."""
-    seen = observed(answer)
-    case = answer.case
+    seen, case = observed(answer), answer.case
     if seen is None or case is None:
         return None
     i, dtype = case.at.i, next(answer.got[name].dtype for name in answer.wrong)
@@ -194,10 +169,7 @@ def seeming(answer: Answer) -> Any:
     # of cosines and sines as they are stored; far positions may have lost digits before
     sure = 8 * ROUNDOFF[dtype] + 1e-5
     room = lambda j: sure + 2 * ROUNDOFF["F64" if dtype == "F64" else "F32"] * np.abs(j)
-    fits = np.array(
-        [distance_to(answer, x, np.array([j])).max() <= room(j) for x, j in zip(flat, goal, strict=True)],
-        bool,
-    )
+    fits = np.abs(flat - row_of(case, answer.a, goal)).max(-1) <= room(goal)
     best, found, open_ = np.ones(len(goal)), goal.copy(), np.flatnonzero(~fits)
     last = min(int(goal.max()) + 64, FARTHEST)
     rows = answer.a.get("param.table")
@@ -214,15 +186,9 @@ def seeming(answer: Answer) -> Any:
     return found.reshape(i.shape) if (best[np.flatnonzero(~fits)] < 1).all() else None
 
 
-def distance_to(answer: Answer, x: Any, j: Any) -> Any:
-    """How far numbers of a token are from those of positions j."""
-    return np.abs(x - row_of(answer.case, answer.a, j)).max(-1)
-
-
 def row_of(case: Any, a: Any, j: Any) -> Any:
     """What the encoding makes of positions j [N]: rows, or cosines and sines, [N,K]."""
-    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
-    pe = case.config.encoding(0)
+    pe, p = case.config.encoding(0), parameters_in(a)
     if case.hook == "embed":
         return np.asarray(position_rows(pe, p, j))
     angle = np.asarray(rotation(pe, p, j, case.at.n)[0])
@@ -234,11 +200,9 @@ def observed(answer: Answer) -> Any:
     case = answer.case
     if case is None or case.at.i.ndim == 3 or not answer.wrong or answer.derivative:
         return None
-    if case.hook == "embed":
-        rows, y = answer.wide("rows"), answer.wide("y")
-        if rows is not None:
-            return rows
-        return (
-            None if y is None else (y - answer.a["x"] if case.at.i.ndim == 2 else (y - answer.a["x"]).mean(0))
-        )
-    return cosines(answer)
+    if case.hook != "embed":
+        return cosines(answer)
+    rows, y = answer.wide("rows"), answer.wide("y")
+    if rows is not None or y is None:
+        return rows
+    return y - answer.a["x"] if case.at.i.ndim == 2 else (y - answer.a["x"]).mean(0)

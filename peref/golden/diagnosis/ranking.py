@@ -10,7 +10,7 @@ the golden numbers and near no guess.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from peref.golden.diagnosis import (
@@ -36,7 +36,8 @@ from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 
-FIRST = (
+Family = Callable[[Answer], Iterator[Guess | Clue]]
+FIRST: tuple[Family, ...] = (
     *(
         tensor.of_tensors,
         gradients.of_derivative,
@@ -97,24 +98,26 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 
 @dataclass(frozen=True)
 class Said:
-    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, in words what was looked
-    at, and whether it shows or gives what came: the direction of an error does not, nor does a number that
-    was invented. `each`: it does so in each failing case, `whole`: for all that failed there, and spoils
-    nothing.
+    """What speaks for a flag: a bug with the evidence, how much it weighs, the guess where it is one, and
+    whether it shows or gives what came: the direction of an error does not, nor does a number that was
+    invented. `whole`: for all that failed, and spoils nothing.
     """
 
     trap: Trap
     weight: float
     guess: Guess | None = None
-    evidence: str = ""
     confirmed: bool = True
-    each: bool = False
     whole: bool = False
     alone: bool = True  # no other trap does as much
     gives: tuple[float, ...] = ()  # of a guess: what it gives of each failing case that was tried
     spoils: bool = False  # of a guess: it makes wrong what is right
     others: tuple[Guess, ...] = ()  # guesses of the same flag that give the other cases
     misfit: float = 0.0  # of a guess that gives all: the root mean square of what it uses of class A
+
+    @property
+    def each(self) -> bool:
+        """Whether it is a guess that gives something of each failing case, and spoils nothing."""
+        return self.guess is not None and min(self.gives) > 0 and not self.spoils
 
     def explains(self, answer: Answer) -> bool:
         """Whether one of its guesses gives what came for a case, or a part of it."""
@@ -132,15 +135,7 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
 
 def as_trap(one: Said) -> Trap:
     """What is said of one tensor; what nothing confirms is called a guess."""
-    words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
-    return replace(one.trap, words=words, evidence=one.evidence)
-
-
-def likely(answers: list[Answer]) -> list[Trap]:
-    """The traps that all that came from one implementation speaks for, the likeliest first, with the
-    evidence.
-    """
-    return [replace(one.trap, evidence=one.evidence) for one in weighed(answers)]
+    return one.trap if one.confirmed else replace(one.trap, words=f"a guess: {one.trap.words}")
 
 
 def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
@@ -153,33 +148,67 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     bad.sort(key=lambda answer: (order_of(answer), answer.entry.id.rpartition("/")[2] != "default"))
     good = [answer for answer in answers if not answer.wrong and any(answer.verdicts.values())]
     found: dict[str, list[Said]] = defaultdict(list)
-    fitted, best = some_of_each_level(bad, FITTED), 0.0
+    fitted = some_of_each_level(bad, FITTED)
     for stage in (FIRST, SECOND, LAST, FORMULAS):
         # the last take long, and what gives all gives the first
         some = fitted[:1] if stage in (LAST, FORMULAS) else fitted
-        for flag, one in tried(stage, some, bad, good).items():
+        for flag, one in answers_of(stage, some, bad, good).items():
             found[flag].append(one)
-            best = max(best, one.weight)
-        named = [one for some in found.values() for one in some if one.whole and one.guess]
-        if any(one.guess.sure > SAYS_LITTLE and one.misfit <= 1 for one in named if one.guess):
+        whole = [one for some in found.values() for one in some if one.whole and one.misfit <= 1]
+        if any(one.guess.sure > SAYS_LITTLE for one in whole if one.guess):
             break
-    found = defaultdict(list, {flag: nearest(some, found.values()) for flag, some in found.items()})
-    for flag, one in of_near_misses(bad, good, best).items() if probes else ():
-        if not any(known.trap == one.trap for known in found[flag]):
-            found[flag].append(one)
+    every = [one for some in found.values() for one in some]
+    found = defaultdict(list, {flag: nearest(some, every) for flag, some in found.items()})
+    best = max((one.weight for some in found.values() for one in some), default=0.0)
+    for flag, one in of_near_misses(bad, found, best).items() if probes else ():
+        found[flag].append(one)
     if probes and not any(one.weight > 0 for some in found.values() for one in some):
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: (not one.whole, -one.weight))
     if len(said) > 1 and said[1].whole and said[1].weight > RIVAL * said[0].weight:
-        rival = f"{said[0].evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
-        said[0] = replace(said[0], evidence=rival, alone=False)
+        rival = f"{said[0].trap.evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
+        said[0] = replace(said[0], trap=replace(said[0].trap, evidence=rival), alone=False)
     return said
 
 
-def nearest(some: Iterable[Said], every: Iterable[Iterable[Said]]) -> list[Said]:
+def answers_of(
+    stage: Iterable[Family], fitted: list[Answer], bad: list[Answer], good: list[Answer]
+) -> dict[str, Said]:
+    """Flag -> the guess that gives the largest share of cases, or what clues weigh together. Guesses are made
+    on some cases and tried on all, until one gives all. Where the best one leaves a case, that is asked too:
+    another wording may be for it.
+    """
+    tried: dict[Trap, Said] = {}
+    clues: dict[str, list[tuple[Clue, str]]] = defaultdict(list)  # of a flag, and the case where it was seen
+    asked, whole = list(fitted), False
+    for n, answer in enumerate(asked, 1):
+        for family in stage:
+            for one in guesses_of(family, answer):
+                if isinstance(one, Clue):
+                    clues[one.trap.flag].append((one, answer.entry.id))
+                elif one.trap not in tried and (answer.fits(one) or 0) > 0:
+                    tried[one.trap] = share(one, bad, good)
+                    whole = whole or tried[one.trap].whole
+        if whole:
+            break
+        if n == len(fitted):
+            asked += unexplained(tried.values(), bad)[:1]
+    best: dict[str, list[Said]] = defaultdict(list)
+    for said in nearest(tried.values(), tried.values()):
+        best[said.trap.flag].append(said)
+    found = {flag: together(some) for flag, some in best.items()}
+    for flag, some in clues.items():
+        clue = seen_in(some, len(fitted))
+        known = found.get(flag, clue)
+        better = known.weight > clue.weight or known.weight >= LIKE
+        found[flag] = replace(known if better else clue, weight=max(known.weight, clue.weight))
+    return found
+
+
+def nearest(some: Iterable[Said], every: Iterable[Said]) -> list[Said]:
     """Guesses that give all, but much less closely than the closest of every one, do not give all."""
-    closest = min((one.misfit for said in every for one in said if one.whole and one.guess), default=0.0)
+    closest = min((one.misfit for one in every if one.whole and one.guess), default=0.0)
     return [replace(one, whole=one.whole and one.misfit <= 2 * closest + LOOSE) for one in some]
 
 
@@ -202,49 +231,12 @@ def order_of(answer: Answer) -> int:
 
 def some_of_each_level(bad: list[Answer], most: int) -> list[Answer]:
     """A few of them, the first of every level."""
-    found = []
-    for level in range(len(OPERATIONS) + 1):
-        found += [answer for answer in bad if order_of(answer) == level][:2]
-    return found[:most]
-
-
-def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
-    """Flag -> the guess that gives the largest share of cases, or what clues weigh together. Where a guess
-    made on one case gives all of them, the next is not asked.
-    """
-    shares: dict[Trap, Said] = {}
-    clues: dict[str, dict[str, list[str]]] = defaultdict(dict)  # flag -> words -> where they were seen
-    found: dict[str, Said] = {}
-    whole, asked = False, list(fitted)
-    for answer in asked:
-        for family in stage:
-            for one in guesses_of(family, answer):
-                if isinstance(one, Clue):
-                    clues[one.trap.flag].setdefault(one.trap.words, []).append(answer.entry.id)
-                    known = found.get(one.trap.flag, Said(one.trap, 0.0))
-                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
-                elif one.trap not in shares and (answer.fits(one) or 0) > 0:
-                    shares[one.trap] = share(one, bad, good)
-                    whole = whole or shares[one.trap].whole
-        if whole:
-            break
-        if answer is asked[-1] and len(asked) == len(fitted):
-            asked += unexplained(shares.values(), bad)[:1]
-    for flag, words in clues.items():
-        found[flag] = replace(found[flag], evidence=seen_in(words), whole=found[flag].weight >= SHOWN)
-    best: dict[str, list[Said]] = defaultdict(list)
-    for said in nearest(shares.values(), [shares.values()]):
-        best[said.trap.flag].append(said)
-    for flag, some in best.items():
-        said = together(some)
-        clue = found.get(flag)
-        if clue is None or said.weight > clue.weight or said.weight >= LIKE:
-            found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
-    return found
+    levels = range(len(OPERATIONS) + 1)
+    return [one for level in levels for one in [a for a in bad if order_of(a) == level][:2]][:most]
 
 
 def unexplained(some: Iterable[Said], bad: list[Answer]) -> list[Answer]:
-    """The failing cases that the best guess leaves, where it gives most: another wording may be for them."""
+    """The failing cases that the best guess leaves, where it gives most."""
     best = max(some, key=lambda one: one.weight, default=None)
     if best is None or best.weight < HALF or best.spoils:
         return []
@@ -260,45 +252,45 @@ def together(some: list[Said]) -> Said:
     """The guess of one flag that gives most; with it, where it does not give all, those that give the cases
     that it leaves: two bugs of one kind, or one that has two wordings.
     """
-    some = sorted(some, key=lambda one: -one.weight)
-    first, rest = some[0], [one for one in some[1:] if not one.spoils and one.confirmed]
+    first, *rest = sorted(some, key=lambda one: (not one.whole, -one.weight))
     if first.whole or first.spoils or not first.confirmed or first.trap.flag in GENERAL_FLAGS:
         return first
-    gives, added = first.gives, list[Said]()
+    gives, added = first.gives, [first]
     for one in rest:
         more = tuple(map(max, gives, one.gives))
-        if sum(more) > sum(gives) + 0.5 and len(added) < 2:
+        if not one.spoils and one.confirmed and sum(more) > sum(gives) + 0.5 and len(added) < 3:
             gives, added = more, [*added, one]
-    if not added:
+    if len(added) == 1:
         return first
-    each, share = all(x > 0 for x in gives), sum(gives) / len(gives)
-    evidence = "; ".join([first.evidence, *(f"{one.trap.words}: {one.evidence}" for one in added)])
-    sure = min(one.guess.sure for one in (first, *added) if one.guess)
-    others = tuple(one.guess for one in added if one.guess)
+    share = sum(gives) / len(gives)
+    evidence = "; ".join(f"{one.trap.words}: {one.trap.evidence}" for one in added)
+    guesses = [one.guess for one in added if one.guess]
     return replace(
         first,
-        weight=sure * share,
-        evidence=evidence,
-        each=each,
+        trap=replace(first.trap, evidence=evidence.removeprefix(f"{first.trap.words}: ")),
+        weight=share * min(one.sure for one in guesses),
         whole=share > ENOUGH,
         gives=gives,
-        others=others,
+        others=tuple(guesses[1:]),
     )
 
 
-def seen_in(words: dict[str, list[str]]) -> str:
-    """Where clues were seen: those of the words that are said, then where others pointed to the same flag."""
-    mine, *others = (list(dict.fromkeys(cases)) for cases in words.values())
-    more = list(dict.fromkeys(case for cases in others for case in cases if case not in mine))
-    return f"seen in what came for {', '.join(mine)}" + (
-        f"; {', '.join(more)} point to the same flag" if more else ""
-    )
+def seen_in(some: list[tuple[Clue, str]], count: int) -> Said:
+    """What clues of one flag say together. Where they were seen: those of the words that are said, then where
+    others pointed to the same flag.
+    """
+    weight, trap = sum(clue.weight for clue, _ in some) / count, some[0][0].trap
+    mine = dict.fromkeys(case for clue, case in some if clue.trap == trap)
+    more = dict.fromkeys(case for _, case in some if case not in mine)
+    evidence = f"seen in what came for {', '.join(mine)}"
+    evidence += f"; {', '.join(more)} point to the same flag" if more else ""
+    return Said(replace(trap, evidence=evidence), weight, whole=weight >= SHOWN)
 
 
-def guesses_of(family: object, answer: Answer) -> Iterator[Guess | Clue]:
+def guesses_of(family: Family, answer: Answer) -> Iterator[Guess | Clue]:
     """What a family says of a case, as far as it gets."""
     try:
-        yield from family(answer)  # type: ignore[operator]
+        yield from family(answer)
     except BROKEN:
         return
 
@@ -318,70 +310,53 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
     elif kept:
         evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
     weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
-    each, whole = all(fit > 0 for fit in fits) and not spoilt, weight > ENOUGH and not one.invented
-    gives = tuple(fit or 0.0 for _, fit in asked)
+    whole = weight > ENOUGH and not one.invented
     return Said(
-        one.trap,
+        replace(one.trap, evidence=evidence),
         one.sure * weight,
         one,
-        evidence,
         not one.invented,
-        each,
         whole,
-        gives=gives,
+        gives=tuple(fit or 0.0 for _, fit in asked),
         spoils=bool(spoilt),
         misfit=sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0,
     )
 
 
-def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[str, Said]:
+def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: float) -> dict[str, Said]:
     """What the near misses say: those that came exactly, else those the error points to; little where a guess
     gives everything.
 
-    Where a guess of the same flag gives what came in that case, the near miss says nothing of its own: the
-    guess counts, by its share of all cases. Traps of COMPUTED are guessed with any parameter: they would have
-    been found, and no error points to them.
+    Where a guess of the same flag, which does not give all, gives what came in that case, the near miss says
+    nothing of its own. Traps of COMPUTED are guessed with any parameter: they would have been found, and no
+    error points to them.
     """
     found: dict[str, Said] = {}
 
     def add(trap: Trap, weight: float, evidence: str, confirmed: bool = True) -> None:
-        found[trap.flag] = (
-            replace(one, weight=one.weight + weight)
-            if (one := found.get(trap.flag))
-            else Said(trap, weight, None, evidence, confirmed)
-        )
+        one = found.get(trap.flag, Said(replace(trap, evidence=evidence), 0.0, None, confirmed))
+        found[trap.flag] = replace(one, weight=one.weight + weight)
 
     for answer in bad:
         exact = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
-        known = {
-            flag: one
-            for flag in {trap.flag for trap in exact}
-            if best <= ENOUGH and (one := best_guess(flag, answer, bad, good))
-        }
         for trap in exact:
-            if trap.flag in known:
-                found.setdefault(trap.flag, known[trap.flag])
+            parts = [one for one in guessed.get(trap.flag, ()) if not one.whole]
+            if best <= ENOUGH and any(one.explains(answer) for one in parts):
                 continue
-            guessed = trap.flag.startswith(COMPUTED)
-            weight = (0.0 if guessed else 0.2) if best > ENOUGH else 0.4 if guessed else 0.9
-            add(
-                trap,
-                weight / len(exact),
-                f"the numbers stored of this bug came in {answer.entry.id}, to all their digits",
-            )
-    if not found and best < 0.5:
-        for answer in bad:
-            for cosine, trap in likeness(answer)[:3]:
-                own = own_flags(answer)
-                if cosine > LIKE and (trap.flag in own if own else not trap.flag.startswith(COMPUTED)):
-                    add(
-                        trap,
-                        0.4 * cosine**2 / len(bad),
-                        f"no bug that was tried gives what came; in {answer.entry.id} the error has the "
-                        "direction of this one",
-                        False,
-                    )
+            computed = trap.flag.startswith(COMPUTED)
+            weight = (0.0 if computed else 0.2) if best > ENOUGH else 0.4 if computed else 0.9
+            evidence = f"the numbers stored of this bug came in {answer.entry.id}, to all their digits"
+            add(trap, weight / len(exact), evidence)
+    for answer in bad if not found and best < HALF else ():
+        own = own_flags(answer)
+        for cosine, trap in likeness(answer)[:3]:
+            if cosine > LIKE and (trap.flag in own if own else not trap.flag.startswith(COMPUTED)):
+                evidence = f"{NOTHING}; in {answer.entry.id} the error has the direction of this one"
+                add(trap, 0.4 * cosine**2 / len(bad), evidence, False)
     return found
+
+
+NOTHING = "no bug that was tried gives what came"
 
 
 def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
@@ -390,20 +365,23 @@ def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
     others share would have been found. Arithmetic of few digits is no bug.
     """
     bad = [answer for answer in bad if any(map(answer.far, answer.wrong))]
+    if not bad:
+        return {}
     levels = {answer.entry.words["level"] for answer in bad}
     flags = lambda some: [set(one.entry.words["flags"]) for one in some if one.entry.words["level"] in levels]
     mine, theirs = flags(bad), flags(good)
-    found, words = {}, bad[0].entry.vectors.words if bad else {}
-    known, own = words.get("flags", {}), own_flags(bad[0]) if bad else Counter()
+    known, own = bad[0].entry.vectors.words["flags"], own_flags(bad[0])
     shared = set().union(*mine) - {"basic", "ambiguous"} if theirs else set()
+    found = {}
     for flag in sorted(own or shared):
-        if (known[flag]["kind"] == "GRADIENT") != bad[0].derivative:
-            continue
-        hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
-        weight = 0.3 + 0.1 * hit / len(mine) * hit / max(hit + spared, 1) + 0.01 * own[flag]
-        evidence = f"no bug that was tried gives what came; {hit} of {len(mine)} failing cases are there to "
-        evidence += f"catch it, and {spared} of {len(theirs)} right ones"
-        found[flag] = Said(Trap(flag, known[flag]["title"]), weight, None, evidence, False)
+        if (known[flag]["kind"] == "GRADIENT") == bad[0].derivative:
+            hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
+            weight = 0.3 + 0.1 * hit / len(mine) * hit / max(hit + spared, 1) + 0.01 * own[flag]
+            evidence = (
+                f"{NOTHING}; {hit} of {len(mine)} failing cases are there to catch it, and {spared} of "
+            )
+            evidence += f"{len(theirs)} right ones"
+            found[flag] = Said(Trap(flag, known[flag]["title"], evidence), weight, None, False)
     return found
 
 
@@ -414,21 +392,3 @@ def own_flags(answer: Answer) -> Counter[str]:
     means = answer.entry.vectors.words["means"] if answer.case and not answer.derivative else {}
     some = ("functions", "functions", "options")
     return Counter(flag for part in some for flag in means.get(part, {}).values())
-
-
-def best_guess(flag: str, answer: Answer, bad: list[Answer], good: list[Answer]) -> Said | None:
-    """The guess of a flag that gives what came for a case, weighed over all cases; None where there is
-    none.
-    """
-    some = [
-        one
-        for family in (*FIRST, *SECOND)
-        for one in guesses_of(family, answer)
-        if isinstance(one, Guess) and one.trap.flag == flag
-    ]
-    best = None
-    for one in (one for one in some if (answer.fits(one) or 0) > 0):
-        said = share(one, bad, good)
-        if best is None or said.weight > best.weight:
-            best = said
-    return best

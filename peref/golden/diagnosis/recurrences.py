@@ -15,7 +15,7 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import computed, family, on_case
+from peref.golden.diagnosis.engine import computed, each_of, family, on_case, recurrences_in, with_inputs
 from peref.golden.diagnosis.functions import (
     EARLY_OR_LATE,
     READ_AS,
@@ -54,15 +54,11 @@ def put(key: int | str, new: Callable[[Any, list[Any]], Any]) -> Called:
     return change
 
 
-def always_that(c: float, x: Any) -> float:
-    return c
-
-
 def read_otherwise(x: Any, letter: str) -> Iterator[tuple[str, Change]]:
     """What may be read in place of an argument."""
     yield from (*READ_AS, *((f"was {name}", low) for name, low in LOW))
     if not np.ndim(x):
-        yield from ((f"is {c}", partial(always_that, c)) for c in (0.01, 0.1, 0.2, 0.3, 0.5))
+        yield from ((f"is {c}", lambda x, c=c: c) for c in (0.01, 0.1, 0.2, 0.3, 0.5))
     if letter == "log_decay":
         yield "has the heads of the next", lambda x: np.log1p(-(1 - np.exp(x)) / 2)
         yield "has the heads of the one before", lambda x: np.log1p(-(1 - np.exp(x)) * 2)
@@ -72,37 +68,30 @@ def read_otherwise(x: Any, letter: str) -> Iterator[tuple[str, Change]]:
             yield f"comes a token {words}", partial(rolled, step=step)
 
 
-def read_as(change: Change, x: Any, given: list[Any]) -> Any:
-    return change(x)
-
-
 @family(lambda case: case.hook == "mix")
 def of_recurrences(answer: Answer, case: Any) -> Iterator[Guess]:
     """What a recurrence reads is another, whatever it is: by the names that it has there."""
     seen: dict[str, dict[int | str, tuple[str, Any]]] = {}
-    times: Counter[str] = Counter()
-
-    def look(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        times[name] += 1
-        names = inspected(plain)
-        held: list[tuple[Any, str, Any]] = [(n, names[n], x) for n, x in enumerate(given) if n < len(names)]
+    calls = recurrences_in(answer)
+    times = Counter(name for name, *_ in calls)
+    for name, plain, given, more in calls:
+        held: list[tuple[Any, str, Any]] = [
+            (n, letter, x) for n, (letter, x) in enumerate(zip(inspected(plain), given, strict=False))
+        ]
         held += [(letter, letter, x) for letter, x in more.items() if type(x) is not int]
         seen[name] = {key: (letter, x) for key, letter, x in held if has_numbers(x)}
-        return plain(*given, **more)
-
-    computed(recurrence=look)(answer.forward)
     for which, arguments in seen.items():
         for key, (letter, x) in arguments.items():
             flag = flag_of(answer, "recurrence", f"{which}.{letter}", "")
             for words, change in read_otherwise(x, letter) if flag else ():
-                new = with_call(which, put(key, partial(read_as, change)))
+                new = with_call(which, put(key, lambda x, given, change=change: change(x)))
                 yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
             for other, (theirs, y) in arguments.items():
                 if flag and isinstance(other, int) and isinstance(key, int) and other > key and np.ndim(y):
                     swap = with_call(which, exchanging(key, other))
                     yield guess(flag, f"{letter} and {theirs} of {which} are exchanged", swap, 0.97)
                 if flag and isinstance(other, int) and other != key and np.shape(x) == np.shape(y) != ():
-                    copy = with_call(which, put(key, partial(read_at, other)))
+                    copy = with_call(which, put(key, lambda x, given, other=other: given[other]))
                     yield guess(flag, f"{theirs} is read in place of {letter} of {which}", copy, 0.97)
         if flag := flag_of(answer, "recurrence", f"{which}.w", ""):
             for n in range(times[which]):
@@ -126,10 +115,6 @@ def exchanging(n: int, m: int) -> Called:
         return plain(*given, **more)
 
     return change
-
-
-def read_at(other: int, x: Any, given: list[Any]) -> Any:
-    return given[other]
 
 
 def of_rule(answer: Answer) -> Iterator[Guess]:
@@ -220,14 +205,8 @@ def of_states(answer: Answer, which: str) -> Iterator[Guess]:
 
 # ---------------------------------------------------------------- states that are handed in and on
 
-SUMS = (
-    "s",
-    "h",
-    "weights",
-    "sums",
-)  # states of a recurrence; others are the last inputs of a shift or a convolution
-
-
+# states of a recurrence; others are the last inputs of a shift or a convolution
+SUMS = ("s", "h", "weights", "sums")
 has_before = lambda case: case.before is not None
 
 
@@ -239,12 +218,9 @@ def of_handed_states(answer: Answer, case: Any) -> Iterator[Guess]:
     rest = tuple(name for name in given if name not in tails)
     for some in filter(None, dict.fromkeys([tuple(given), tails, rest])):
         flag = "cache.tail_dropped" if some == tails else "cache.state_dropped"
-        for words, change in (("not read", many_times(0)), ("read half", many_times(0.5))):
-            yield guess(
-                flag,
-                f"{' and '.join(some)} {'are' if len(some) > 1 else 'is'} {words}",
-                with_state(some, change),
-            )
+        for words, times in (("not read", 0.0), ("read half", 0.5)):
+            words = f"{' and '.join(some)} {'are' if len(some) > 1 else 'is'} {words}"
+            yield guess(flag, words, with_inputs(some, each_of(many_times(times))))
     last = tuple(name for name in answer.entry.outputs if name.startswith("last."))
     square = [f"last.{name.removeprefix('state.')}" for name in rest]
     for name in (name for name in {*square, *last} if square_in(answer, name)):
@@ -255,16 +231,8 @@ def of_handed_states(answer: Answer, case: Any) -> Iterator[Guess]:
     yield guess("state.decay", "the last state has decayed once more", computed(recurrence=decayed_again))
     for name in last:
         flag = "state.decay" if name.removeprefix("last.") in SUMS else "cache.tail_dropped"
-        yield guess(
-            flag,
-            f"{name} is that of the token before the last",
-            on_case(partial(a_token_less, name), has_before),
-        )
-
-
-def with_state(names: tuple[str, ...], change: Change) -> Any:
-    read = lambda a, case: {name: change(a[name]) for name in names} if a.keys() >= set(names) else None
-    return computed(inputs=read)
+        words = f"{name} is that of the token before the last"
+        yield guess(flag, words, on_case(partial(a_token_less, name), has_before))
 
 
 def square_in(answer: Answer, name: str) -> bool:

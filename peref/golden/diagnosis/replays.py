@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from peref.golden.compute.operation import parameters_in
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
-from peref.golden.diagnosis.recurrences import SUMS
-from peref.golden.diagnosis.rotation import Map, fitting, parameters, turned_at_all
+from peref.golden.diagnosis.engine import Row, altered, placed
+from peref.golden.diagnosis.rotation import Map, fitting, turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import rotation
 from peref.ops.kept import Kept
@@ -40,6 +41,7 @@ class Call:
     opening: int
     chunks: tuple[int, ...] = ()
     previous: int = 0
+    causal = True
 
     @property
     def T(self) -> int:
@@ -68,7 +70,7 @@ def calls_of(case: ModelCase) -> list[Call]:
     return found
 
 
-def attends(case: ModelCase) -> bool:
+def attends(case: Any) -> bool:
     return case.hook not in ("embed", "mix")
 
 
@@ -110,11 +112,10 @@ def with_places(place: Callable, who: str, kind: Kind) -> Any:
         other = np.concatenate(mine, -1)
         if np.array_equal(i, other):
             return as_it_is(answer)
+        if case.hook == "rotate":
+            return with_turns(lambda name, c, case: {"i": own(other, c)} if name in who else {})(answer)
         at = {name: other if name in who else i for name in "qk"}
-        if case.hook != "rotate":
-            return trace_outputs(case, answer.a, None, replace(case.at, i=at["q"], j=at["k"]))
-        rows = lambda name, c: turned_rows(case, answer.a, name, c, own(at[name], c))
-        return with_turned(case, answer.a, rows)
+        return trace_outputs(case, answer.a, None, replace(case.at, i=at["q"], j=at["k"]))
 
     return on_trace(make, lambda case: who == "qk" or attends(case))
 
@@ -122,6 +123,19 @@ def with_places(place: Callable, who: str, kind: Kind) -> Any:
 def own(i: Any, call: Call) -> Any:
     """The positions of a call."""
     return i[..., call.first : call.stop]
+
+
+def with_turns(how: Callable[[str, Call, ModelCase], dict[str, Any]], only: Any = turned_at_all) -> Any:
+    """Queries or keys of some calls turn otherwise: how(q or k, call, case) -> what turned_rows is to take
+    in place of what is right.
+    """
+
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        if not any(how(name, c, case) for name in "qk" for c in calls):
+            return as_it_is(answer)
+        return with_turned(case, answer.a, lambda n, c: turned_rows(case, answer.a, n, c, **how(n, c, case)))
+
+    return on_trace(make, only)
 
 
 def with_turned(case: ModelCase, a: Any, rows: Callable[[str, Call], Any], before: Any = None) -> Any:
@@ -135,7 +149,7 @@ def turned_rows(
 ) -> Any:
     """The rows of q or k of a call, turned at positions i for the length n where they are not its own."""
     i = own(case.at.i, c) if i is None else i
-    phi, *gains = rotation(case.config.encoding(0), parameters(a), i, c.n if n is None else n)
+    phi, *gains = rotation(case.config.encoding(0), parameters_in(a), i, c.n if n is None else n)
     return made(case, a[name][:, :, c.first : c.stop], np.asarray(phi), gains["qk".index(name)])
 
 
@@ -163,80 +177,38 @@ def earlier(calls: list[Call], now: Call) -> list[Call]:
     return [c for c in calls if c.begin == now.begin and c.first < now.first]
 
 
-def with_lengths(**lengths: Any) -> Any:
-    """Frequencies of queries and of keys are made for the lengths q(case, call) and k(case, call)."""
-
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        rows = lambda name, c: turned_rows(case, answer.a, name, c, n=lengths[name](case, c))
-        return with_turned(case, answer.a, rows)
-
-    return on_trace(make, turned_at_all)
-
-
 def with_another_map(made: Any, who: str, kind: Kind) -> Any:
     """Queries or keys of some calls go through another map of pairs."""
-
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        def rows(name: str, c: Call) -> Any:
-            return turned_rows(case, answer.a, name, c, made=made if name in who and kind(c) else RIGHT)
-
-        return with_turned(case, answer.a, rows)
-
-    return on_trace(make, lambda case: turned_at_all(case) and fitting(made, case))
+    how = lambda name, c, case: {"made": made} if name in who and kind(c) else {}
+    return with_turns(how, lambda case: turned_at_all(case) and fitting(made, case))
 
 
 # ---------------------------------------------------------------- whom they see
 
 
-def with_place(change: Callable[[At, Call], At], kind: Kind, only: Callable = attends) -> Any:
-    """The place of a call is another: change(place, call)."""
-
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        if not only(case):
-            return as_it_is(answer)
-        pick = lambda call, pe, at, old: (pe, change(at, call) if kind(call) else at, old)
-        return replayed(case, answer.a, pick)
-
-    return on_trace(make)
+Lost = Callable[[Call, Call], bool]  # (call of the key, this call)
 
 
-def with_mask(change: Callable[..., Any]) -> Callable[[At, Call], At]:
-    """Other cells are seen: change(see [T,S], slot of the query [T,1], slot of the key [S], call)."""
-
-    def changed(at: At, call: Call) -> At:
-        other = replace(at)
-        slots = np.arange(at.S - at.T, at.S)[:, None], np.arange(at.S)
-        vars(other).update(see=change(at.see, *slots, call))
-        return other
-
-    return changed
-
-
-def without_keys(lost: Callable[[Call, Call], bool], which: slice = slice(None)) -> Any:
+def without_keys(lost: Lost, which: slice = slice(None)) -> Any:
     """Keys of earlier calls are lost where lost(their call, this call): all, or `which` of each call."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        def change(see: Any, t: Any, s: Any, call: Call) -> Any:
-            gone = np.zeros(s.shape, bool)
-            for c in earlier(calls, call):
-                gone[np.arange(c.first - c.begin, c.stop - c.begin)[which]] = lost(c, call)
-            return see & ~gone
-
-        return with_place(with_mask(change), lambda call: call.later)(answer)
+        kept = lambda s, call: ~np.isin(s, slots_of(calls, call, lost, which))
+        row = Row("", "", {"see": lambda see, t, s, call: see & kept(s, call)}, attends)
+        return with_row(row, lambda call: call.later)(answer)
 
     return on_trace(make)
 
 
-def with_zeros(names: str, lost: Callable[[Call, Call], bool], which: slice = slice(None)) -> Any:
-    """Keys or values (names: k, v or both) of earlier calls are 0 and seen where they are lost."""
+def with_zeros(names: Any, lost: Lost, which: slice = slice(None)) -> Any:
+    """What the cache has under these names (k, v, f.NAME of a feature) is 0, and seen, where it is lost."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         def before(now: Call, pe: Any, at: At, old: Any) -> Any:
             new = dict(old)
-            for name in names if old else "":
+            for name in old.keys() & set(names):
                 rows = np.array(old[name].rows)
-                for c in (c for c in earlier(calls, now) if lost(c, now)):
-                    rows[:, :, np.arange(c.first - c.begin, c.stop - c.begin)[which]] = 0
+                rows[:, :, slots_of(calls, now, lost, which)] = 0
                 new[name] = Kept(rows)
             return pe, at, new
 
@@ -245,84 +217,89 @@ def with_zeros(names: str, lost: Callable[[Call, Call], bool], which: slice = sl
     return on_trace(make, attends)
 
 
+def slots_of(calls: list[Call], now: Call, lost: Lost, which: slice) -> list[int]:
+    """The places in the cache of a call of what is lost there."""
+    gone = (range(c.first - c.begin, c.stop - c.begin)[which] for c in earlier(calls, now) if lost(c, now))
+    return [slot for some in gone for slot in some]
+
+
 # ---------------------------------------------------------------- what the cache hands on
 
 
-def with_calls(change: Callable[[ModelCase, Call, bool], tuple[bool, int]], positions: Any = None) -> Any:
-    """change(case, call, fresh) -> whether its cache is empty, and its n; positions(case) -> others."""
+def not_cleared(counted: bool) -> Any:
+    """A new text finds the cache of the one before; `counted`: and its positions go on."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        new = tuple(
-            (c.first, c.stop, *change(case, c, fresh))
-            for c, (_, _, fresh, _) in zip(calls, case.calls, strict=True)
-        )
-        if new == case.calls and positions is None:
+        if not (counted or several_texts(case)):
             return as_it_is(answer)
-        i = case.at.i if positions is None else positions(case)
-        return trace_outputs(replace(case, calls=new), answer.a, None, replace(case.at, i=i, j=i))
+        i = np.broadcast_to(np.arange(case.T), case.at.i.shape) if counted else case.at.i
+        return trace_outputs(as_one_text(case), answer.a, None, replace(case.at, i=i, j=i))
 
     return on_trace(make)
 
 
-def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
-    """The states that a call of this trace hands on, and what it keeps of a token besides key and value."""
-    states: dict[str, None] = {}
-    features: dict[str, None] = {}
+def several_texts(case: ModelCase) -> bool:
+    return any(fresh for _, _, fresh, _ in case.calls[1:])
 
-    def before(call: Call, pe: Any, at: At, old: Any) -> Any:
-        states.update(dict.fromkeys(old.get("state") or {}))
-        features.update(dict.fromkeys(key[2:] for key in old if key.startswith("f.")))
-        return pe, at, old
+
+def as_one_text(case: ModelCase) -> ModelCase:
+    return replace(case, calls=tuple((first, stop, first == 0, n) for first, stop, _, n in case.calls))
+
+
+def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
+    """The states that a call of this trace hands on, and what it keeps of a token besides key and value:
+    f.NAME.
+    """
+    held: list[Any] = []
+
+    def before(call: Call, *there: Any) -> Any:
+        held.append(there[-1])
+        return there
 
     replayed(case, a, before)
-    return list(states), list(features)
+    states = [name for old in held for name in old.get("state") or {}]
+    features = [key for old in held for key in old if key.startswith("f.")]
+    return list(dict.fromkeys(states)), list(dict.fromkeys(features))
 
 
-def with_states(names: tuple[str, ...], kind: Kind, new: Callable[[Any, Any], Any]) -> Any:
-    """Calls of a kind, or calls after them, get other states: new(the state, the one before it) -> it, None:
-    there is none.
+def with_states(names: tuple[str, ...], kind: Kind, new: Callable[[Any, Any, Call], Any]) -> Any:
+    """Calls of a kind, or calls after them, get other states: new(the state, the one before it, the call)
+    -> it, None: there is none.
     """
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         was: dict[str, Any] = {}
 
-        def before(number: int, pe: Any, at: At, old: Any) -> Any:
+        def before(call: Call, pe: Any, at: At, old: Any) -> Any:
             nonlocal was
             state = dict(old.get("state") or {})
-            if calls[number].later and kind(calls[number - (new is not_written)]):
-                state |= {name: new(state[name], was.get(name)) for name in names if name in state}
+            if call.later and kind(calls[calls.index(call) - (new is not_written)]):
+                state |= {name: new(state[name], was.get(name), call) for name in names if name in state}
                 state = {name: x for name, x in state.items() if x is not None}
             was = state
             return pe, at, old | {"state": state} if old else old
 
-        return trace_outputs(case, answer.a, before=before)
+        return replayed(case, answer.a, before)
 
     return on_trace(make)
 
 
-def not_written(x: Any, before: Any) -> Any:
+def not_written(x: Any, before: Any, call: Call) -> Any:
     return before
 
 
-def with_short_tails(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-    """The last inputs that a call hands on are its own alone: a call of few tokens leaves zeros."""
-
-    def before(number: int, pe: Any, at: At, old: Any) -> Any:
-        state = dict(old.get("state") or {})
-        for name in state.keys() - {*SUMS} if calls[number].later else ():
-            if (older := state[name].shape[1] - calls[number - 1].T) > 0:
-                state[name] = np.array(state[name])
-                state[name][:, :older] = 0
-        return pe, at, old | {"state": state} if old else old
-
-    return trace_outputs(case, answer.a, before=before)
+def alone(x: Any, before: Any, call: Call) -> Any:
+    """The last inputs of the call before, and zeros where it had fewer tokens."""
+    kept = np.array(x)
+    kept[:, : max(x.shape[1] - call.previous, 0)] = 0
+    return kept
 
 
 def with_old_states(names: tuple[str, ...]) -> Any:
     """A new text begins with these states of the one before, its keys are its own."""
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        if all(not fresh for _, _, fresh, _ in case.calls[1:]):
+        if not several_texts(case):
             return as_it_is(answer)
 
         def before(number: int, pe: Any, at: At, old: Any) -> Any:
@@ -331,51 +308,35 @@ def with_old_states(names: tuple[str, ...]) -> Any:
                 old = {"state": {name: x for name, x in (old.get("state") or {}).items() if name in names}}
             return pe, replace(at, j=at.j[..., call.begin :]), old
 
-        run_on = tuple((first, stop, first == 0, n) for first, stop, _, n in case.calls)
-        return trace_outputs(replace(case, calls=run_on), answer.a, before=before)
+        return trace_outputs(as_one_text(case), answer.a, before=before)
 
     return on_trace(make)
-
-
-def with_features(names: tuple[str, ...], lost: Kind) -> Any:
-    """What cached tokens of some calls have besides key and value is 0."""
-
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        def before(now: Call, pe: Any, at: At, old: Any) -> Any:
-            new = dict(old)
-            for key in (key for key in old if key.startswith("f.") and key[2:] in names):
-                rows = np.array(old[key].rows)
-                for c in filter(lost, earlier(calls, now)):
-                    rows[:, :, c.first - c.begin : c.stop - c.begin] = 0
-                new[key] = Kept(rows)
-            return pe, at, new
-
-        return replayed(case, answer.a, before)
-
-    return on_trace(make, attends)
-
-
-def with_heads(order: Callable[[int, int, int], int], kind: Kind) -> Any:
-    """In calls of a kind query head h reads key-value head order(h, H, G)."""
-
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        read = [order(h, case.H, case.G) for h in range(case.H)]
-        other = trace_outputs(replace(case, G=case.H), answer.a | {n: answer.a[n][:, read] for n in "kv"})
-        right = trace_outputs(case, answer.a)
-        rows = [(other if kind(c) else right)["out"][:, :, c.first : c.stop] for c in calls]
-        return {"out": np.concatenate(rows, 2)}
-
-    return on_trace(make, lambda case: case.G > 1)
 
 
 # ---------------------------------------------------------------- what the encoding computes
 
 
-def with_encoding(change: Callable[[Any, ModelCase, Call], Any], kind: Kind, only: Any = bool) -> Any:
-    """Calls of a kind have another encoding: change(encoding, case, call)."""
+def with_row(row: Row, kind: Kind) -> Any:
+    """Calls of a kind are changed as the row says. Where other inputs are read, these are read again in each
+    call, whatever the cache holds.
+    """
 
     def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
-        pick = lambda call, pe, at, old: (change(pe, case, call) if kind(call) else pe, at, old)
-        return replayed(case, answer.a, pick)
+        other: Any = altered(case, row.change, answer) if row.when(case) else None
+        if other is None:
+            return as_it_is(answer)
+        if "inputs" in row.change:
+            out = trace_outputs(other[0], answer.a | row.change["inputs"](answer.a, case))["out"]
+            rows = ((out if kind(c) else answer.want("out"))[:, :, c.first : c.stop] for c in calls)
+            return {"out": np.concatenate([*rows], 2)}
 
-    return on_trace(make, only)
+        def before(call: Call, pe: Any, at: At, old: Any) -> Any:
+            if not kind(call):
+                return pe, at, old
+            there = replace(at)
+            vars(there).update(placed(at, row.change, call) or {})
+            return other[1], there, old
+
+        return replayed(case, answer.a, before)
+
+    return on_trace(make)

@@ -14,8 +14,9 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
-from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, tabled
+from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, rows, tabled
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
+from peref.golden.diagnosis.tensor import order_by
 from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
 from peref.hooks import rotation, turn_heads
@@ -39,9 +40,17 @@ def bfloat16(x: Any) -> Any:
 
 
 LOW = (("float16", float16), ("bfloat16", bfloat16))
+
+
+def in_few(words: str, change: Any = lambda low: low) -> dict[str, Any]:
+    """Words with the name of each format -> change(what rounds to it)."""
+    return {f"{words} {name}": change(low) for name, low in LOW}
+
+
 other_of = lambda case: "interleaved" if case.layout == "half" else "half"
 turns = lambda case: case.hook == "rotate" and case.level != "table"
 turned_at_all = lambda case: case.hook == "rotate"
+of_one_number = lambda case: case.hook == "rotate" and case.at.i.ndim != 3
 is_partial = lambda case: case.hook == "rotate" and case.config.R != case.D
 
 
@@ -106,8 +115,6 @@ def with_map(made: Map, who: str = "qk") -> Any:
     """q and k, or one of them, go through another map."""
 
     def make(case: Case, answer: Answer) -> Any:
-        if answer.parameters:
-            return None
         phi, *gains = rotation_of(case, answer)
         q, k = turn_heads(PLAIN, answer.a["q"], answer.a["k"], (phi, *gains), layout=case.layout)
         right, phi = {"q": q, "k": k}, np.asarray(phi)
@@ -117,8 +124,7 @@ def with_map(made: Map, who: str = "qk") -> Any:
         }
         if case.level == "op":
             return {f"{n}_rotated": x for n, x in new.items()}
-        found = expected(case, answer.a | new, replace(case.config.encoding(0), rotate=None))
-        return {n: x for n, x in found.items() if not n.startswith("vjp.")}
+        return expected(case, answer.forward.a | new, replace(case.config.encoding(0), rotate=None))
 
     return on_case(make, lambda case: turns(case) and fitting(made, case))
 
@@ -173,8 +179,9 @@ MAPS = (  # flag, words, map: of a pair (a, b) with cosine c and sine s
     ),
     ("rope.sign", "the second channel is made from the first when that has turned already", Map(inside=True)),
     *((FEW, f"your cosines and sines were {name}", Map(low=low)) for name, low in LOW),
+    ("rope.one_of_two", "channels turn twice", Map(times=2)),
 )
-STILL, TWICE_TURNED = Map(times=0), Map(times=2)
+STILL = Map(times=0)
 WHOSE = (("", "qk"), (" (q alone)", "q"), (" (k alone)", "k"))
 
 
@@ -200,49 +207,21 @@ def of_maps(answer: Answer, case: Any) -> Iterator[Guess]:
 def at_width(cut: bool) -> Any:
     """The angles of the whole head, cut to the rotary width or not."""
 
-    def change(case: Case) -> Any:
-        whole, half = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
-        return lambda place: tuple(x if x is None else x[..., :half] for x in rotation(whole, *place))
+    def change(case: Case, rotate: Any, *place: Any) -> Any:
+        whole, most = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
+        return tuple(x if x is None else x[..., :most] for x in rotation(whole, *place))
 
-    def make(case: Case, answer: Answer) -> Any:
-        wide = change(case)
-        pe = replace(case.config.encoding(0), rotate=lambda *place: wide(place))
-        return expected(case, answer.a, pe)
-
-    return on_case(make, is_partial)
+    return change
 
 
-def one_of_two(times_q: float, times_k: float) -> dict[str, Any]:
-    """Other multiples of the angle for q and for k: what is missing is turned before, what is too much is
-    turned back.
-    """
-
-    def inputs(a: Any, case: Case) -> Any:
-        if case.level == "table":
-            return None
-        phi = np.asarray(rotation(case.config.encoding(0), parameters(a), case.at.i, case.at.n)[0])
-        before = lambda x, times: PLAIN.turn(x, (times - 1) * phi, None, layout=case.layout)
-        return {"q": before(a["q"], times_q), "k": before(a["k"], times_k)}
-
-    return {"inputs": inputs}
-
-
-def parameters(a: Any) -> Any:
-    return {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
-
-
-def slow(change: Any) -> Any:
+def of_frequencies(change: Any) -> Any:
     """The frequencies, which are the angles at position 1, are changed; for one number a token."""
 
-    def make(case: Case, answer: Answer) -> Any:
-        if answer.parameters:
-            return None
-        pe = case.config.encoding(0)
-        w = change(np.asarray(rotation(pe, {}, np.array([1]), case.at.n)[0])[0])
-        new = lambda p, i, n: (np.asarray(i)[..., None] * w, *rotation(pe, p, i, n)[1:])
-        return expected(case, answer.a, replace(pe, rotate=new))
+    def rotate(case: Case, rotate: Any, p: Any, i: Any, n: int) -> Any:
+        w = change(np.asarray(rotate(p, np.array([1]), n)[0])[0])
+        return np.asarray(i)[..., None] * w, *rotate(p, i, n)[1:]
 
-    return on_case(make, lambda case: turned_at_all(case) and case.at.i.ndim != 3)
+    return rotate
 
 
 UNITS_OF_ANGLES = {
@@ -271,6 +250,23 @@ TURNS: dict[Any, dict[str, Any]] = {
             for w, c in UNITS_OF_ANGLES.items()
         },
     },
+    (FEW, "turn"): in_few("your angles were", lambda low: lambda phi, *g: (low(phi), *g)),
+    (FEW, "at"): in_few("your positions were"),
+    (MISSING, "gains"): {
+        "the gain (magnitude) is missing": lambda g, h: (1 + 0 * g, 1 + 0 * h),
+        "the gain is on q alone": lambda g, h: (g, 1 + 0 * h),
+        "the gain is on k alone": lambda g, h: (1 + 0 * g, h),
+    },
+    (TWICE, "gains"): {
+        "the gain (magnitude) counts twice": lambda g, h: (g * g, h * h),
+        "the gain counts twice on q, and on k not at all": lambda g, h: (g * g, 1 + 0 * h),
+    },
+    (EXCHANGED, "gains"): {
+        "the gains of q and k are exchanged": lambda g, h: (h, g),
+        "k has the gain of q": lambda g, h: (g, g),
+        "q has the gain of k": lambda g, h: (h, h),
+        "you divide by the gain": lambda g, h: (1 / g, 1 / h),
+    },
 }
 OF_ANGLES = (
     *tabled(TURNS),
@@ -280,37 +276,16 @@ OF_ANGLES = (
         {"turn": lambda phi, *g: (-phi, *g)},
         turns,
     ),
-    *(
-        Row(flag, words, one_of_two(q, k), turned_at_all)
-        for flag, words, q, k in (
-            ("rope.one_of_two", "you turn q and not k", 1, 0),
-            ("rope.one_of_two", "you turn k and not q", 0, 1),
-            ("rope.one_of_two", "you turn k twice", 1, 2),
-            ("rope.one_of_two", "you turn q twice", 2, 1),
-            ("rope.one_of_two", "you turn q and k twice", 2, 2),
-            ("rope.sign", "you turn q the other way, k right", -1, 1),
-            ("rope.sign", "you turn k the other way, q right", 1, -1),
-        )
+    Row(
+        "rope.partial.exponent_head_dim",
+        "your frequencies come from the head width, not the rotary width",
+        {"rotate": at_width(True)},
+        is_partial,
     ),
-    *(
-        Row(FEW, f"your angles were {name}", {"turn": lambda phi, *g, f=low: (f(phi), *g)})
-        for name, low in LOW
+    Row(
+        "rope.partial.pairing", "you turn every channel of the head", {"rotate": at_width(False)}, is_partial
     ),
-    *(Row(FEW, f"your positions were {name}", {"at": low}) for name, low in LOW),
-    *(
-        Row(which, words, {"gains": change})
-        for which, words, change in (
-            (MISSING, "the gain (magnitude) is missing", lambda g, h: (1 + 0 * g, 1 + 0 * h)),
-            (MISSING, "the gain is on q alone", lambda g, h: (g, 1 + 0 * h)),
-            (MISSING, "the gain is on k alone", lambda g, h: (1 + 0 * g, h)),
-            (TWICE, "the gain (magnitude) counts twice", lambda g, h: (g * g, h * h)),
-            (TWICE, "the gain counts twice on q, and on k not at all", lambda g, h: (g * g, 1 + 0 * h)),
-            (EXCHANGED, "the gains of q and k are exchanged", lambda g, h: (h, g)),
-            (EXCHANGED, "k has the gain of q", lambda g, h: (g, g)),
-            (EXCHANGED, "q has the gain of k", lambda g, h: (h, h)),
-            (EXCHANGED, "you divide by the gain", lambda g, h: (1 / g, 1 / h)),
-        )
-    ),
+    *rows(FEW, "rotate", in_few("your frequencies were", of_frequencies), of_one_number),
 )
 
 
@@ -332,11 +307,6 @@ def of_turning(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     words = "you pair channels as the other layout does: halves where adjacent ones are asked for, and so on"
     yield guess("rope.layout.half", words, computed(turns, facts=lambda c: {"layout": other_of(c)}), 0.99)
     yield from guesses(OF_ANGLES, answer)
-    words = "your frequencies come from the head width, not the rotary width"
-    yield guess("rope.partial.exponent_head_dim", words, at_width(True))
-    yield guess("rope.partial.pairing", "you turn every channel of the head", at_width(False))
-    for name, low in LOW:
-        yield guess(FEW, f"your frequencies were {name}", slow(low))
     yield from of_maps(answer)
     yield from of_angles(answer, case)
     if any(g is not None for g in gains_of(answer)):
@@ -378,10 +348,10 @@ def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
     if z.shape != right.shape:
         return
     most = 300 * ROUNDOFF[next(answer.got[name].dtype for name in answer.wrong)] + 1e-6
-    alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
-    kept = [bool(alike(n, n)) for n in range(half)]
+    same = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
+    kept = [bool(same(n, n)) for n in range(half)]
     if all(kept):
-        if gained(answer):
+        if wrong_gains(answer) or any(name.startswith("gain_") for name in answer.wrong):
             words = f"your angles are right, and {another(answer)}"
             yield Clue(Trap(flag_of(answer, *whose_gain(answer)), words), 0.96)
         return
@@ -390,8 +360,8 @@ def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
         words = f"your angles are off by up to one part in {1 / off.max():.0f}: digits are missing"
         yield Clue(Trap(FEW, words), 0.6)
         return
-    order = [next((m for m in [n, *range(half)] if alike(n, m)), None) for n in range(half)]
-    if None not in order and order != list(range(half)) and len(set(order)) > 1:
+    order = order_by(half, same)
+    if len(set(order)) > 1:
         halves = order == list(np.roll(range(half), half // 2))
         axes = case.config.encoding(0).axes not in (1, None)
         other = flag_of(answer, "options", "width", "rope.frequencies")
@@ -407,28 +377,17 @@ def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
         yield Clue(Trap("rope.frequencies", f"pairs {lost} do not turn: slow frequencies are dropped"), 0.8)
 
 
-def seen_gains(answer: Answer) -> dict[str, Any]:
-    """The gains that came and are wrong: "q" and "k"."""
+def wrong_gains(answer: Answer) -> dict[str, tuple[Any, Any]]:
+    """The gains that came and are wrong, with the right ones: of "q" and "k"."""
     found = {}
-    for letter, g in zip("qk", gains_of(answer), strict=True):
+    for letter, right in zip("qk", gains_of(answer), strict=True):
         x, name = answer.wide(f"gain_{letter}"), f"{letter}_rotated"
         if x is None and name in answer.wrong and (c := pair_factors(answer, name)) is not None:
             x = abs(c)
-        if x is not None and g is not None and np.isfinite(x).all() and np.abs(x / g - 1).max() > NEARLY:
-            found[letter] = x
+        g = 1.0 if right is None else right
+        if x is not None and np.isfinite(x).all() and np.abs(x / g - 1).max() > NEARLY:
+            found[letter] = x, g + np.zeros_like(x)
     return found
-
-
-def gained(answer: Answer) -> bool:
-    """Whether a gain is wrong."""
-    for name in answer.wrong:
-        c = pair_factors(answer, name) if name.endswith("_rotated") else None
-        right = gains_of(answer)["qk".index(name[0])] if c is not None else None
-        if name.startswith("gain_") or (
-            c is not None and np.abs(abs(c) - (1 if right is None else right)).min() > 1e-3
-        ):
-            return True
-    return False
 
 
 def whose_gain(answer: Answer, which: Any = MISSING) -> tuple[str, ...]:
@@ -438,19 +397,17 @@ def whose_gain(answer: Answer, which: Any = MISSING) -> tuple[str, ...]:
 
 def of_power(answer: Answer) -> Iterator[Guess | Clue]:
     """A power or a multiple of the right gains, else any others."""
-    seen = seen_gains(answer)
-    right = dict(zip("qk", gains_of(answer), strict=True))
+    seen = wrong_gains(answer)
     if not seen:
         return
     missing, twice = (flag_of(answer, *whose_gain(answer, which)) for which in (MISSING, TWICE))
-    letter, x = next(iter(seen.items()))
-    g = right[letter] + np.zeros_like(x)
+    letter, (x, g) = next(iter(seen.items()))
     telling = np.abs(np.log(g)) > NEARLY
     with np.errstate(all="ignore"):
         powers, factors = np.log(x[telling]) / np.log(g[telling]), x / g
     whose = "gains are" if len(seen) == 2 else f"gain of {letter} is"
     put = lambda change: computed(
-        gains=lambda g, h: (change(g) if "q" in seen else g, change(h) if "k" in seen else h)
+        gains=lambda *gains: [change(g) if n in seen else g for n, g in zip("qk", gains, strict=True)]
     )
     if telling.any() and np.ptp(powers) < NEARLY * (1 + abs(powers[0])):
         p = float(np.median(powers))
@@ -468,8 +425,7 @@ def of_power(answer: Answer) -> Iterator[Guess | Clue]:
 
 def another(answer: Answer) -> str:
     """The first gain that is wrong, in words."""
-    for letter, x in seen_gains(answer).items():
-        g = gains_of(answer)["qk".index(letter)] + np.zeros_like(x)
+    for letter, (x, g) in wrong_gains(answer).items():
         at = tuple(int(n) for n in np.argwhere(np.abs(x / g - 1) > NEARLY)[0])
         words = f"the gain (magnitude) of {letter} is another: {x[at]:.6g} at token {at[-2]}"
         return f"{words}, expected {g[at]:.6g}"

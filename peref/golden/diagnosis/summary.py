@@ -10,7 +10,7 @@ Not here: what is guessed, and which guess is named (ranking).
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from peref.golden.diagnosis.answer import Answer, Trap
@@ -73,7 +73,7 @@ class Summary:
         order = sorted(found.values(), key=lambda some: -len(some))
         return [
             Probable(
-                replace(some[0][1].trap, evidence=some[0][1].evidence),
+                some[0][1].trap,
                 tuple(name for name, _ in some),
                 all(one.each or one.whole for _, one in some),
                 all(one.whole and one.alone for _, one in some),
@@ -97,19 +97,16 @@ class Summary:
 
 def likely_traps(answers: list[Answer]) -> list[Said]:
     """The trap of most weight, and where it gives only some of the failing cases that of the others."""
-    first = next((one for one in weighed(answers) if one.trap.flag), None)
-    if first is None:
-        return []
-    if first.guess is None:
+    first = likeliest(answers)
+    if first is None or first.guess is None:
+        return [first] if first else []
+    more = likeliest([answer for answer in answers if not answer.wrong or not first.explains(answer)])
+    if more is None or more.weight < LEAST_WEIGHT or more.trap.flag == first.trap.flag:
         return [first]
-    rest = [answer for answer in answers if not answer.wrong or not first.explains(answer)]
-    more = (
-        next((one for one in weighed(rest) if one.trap.flag), None)
-        if any(answer.wrong for answer in rest)
-        else None
-    )
-    return (
-        [first, more]
-        if more and more.weight >= LEAST_WEIGHT and more.trap.flag != first.trap.flag
-        else [first]
-    )
+    return [first, more]
+
+
+def likeliest(answers: list[Answer]) -> Said | None:
+    """What weighs most of what has a flag."""
+    wrong = any(answer.wrong for answer in answers)
+    return next((one for one in weighed(answers) if one.trap.flag), None) if wrong else None

@@ -4,7 +4,7 @@ late or early.
 Not here: the rule that refuses another shape or dtype (spec/rule).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations
 from typing import Any
 
@@ -127,30 +127,32 @@ def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
         if not x.any():
             yield Clue(Trap("basic", f"{name} is zero throughout"), 0.5)
             continue
-        factor = (
-            float(np.vdot(g, x) / np.vdot(g, g)) if np.isfinite(x).all() and np.isfinite(g).all() else np.nan
-        )
-        if (
-            np.isfinite(factor)
-            and abs(factor) > 1e-6
-            and abs(factor - 1) > NEARLY
-            and answer.near(name, factor * g)
-        ):
-            words = (
-                "its sign is the other one"
-                if abs(factor + 1) < 1e-6
-                else f"it is the golden tensor times {factor:.6g}"
-            )
+        if (c := factor_in(answer, name)) is not None:
             if name == "probabilities" and answer.right("scores"):
-                yield guess(
-                    "attn.softmax",
-                    f"your scores are right, a row of your weights adds up to {factor:.6g}",
-                    multiplied(factor),
-                    0.97,
-                )
-            yield guess("basic", f"{name}: {words}", multiplied(factor), GENERAL)
+                words = f"your scores are right, a row of your weights adds up to {c:.6g}"
+                yield guess("attn.softmax", words, multiplied(c), 0.97)
+            words = (
+                "its sign is the other one" if abs(c + 1) < 1e-6 else f"it is the golden tensor times {c:.6g}"
+            )
+            yield guess("basic", f"{name}: {words}", multiplied(c), GENERAL)
         if late := of_time(answer, name, x, g):
-            yield Clue(Trap("", late), 0.2)
+            yield Clue(Trap("", f"every row comes one token {late}"), 0.2)
+
+
+def factor_of(x: Any, g: Any) -> float | None:
+    """c of x = c g in the least squares, None where that is no number."""
+    there = np.isfinite(x) & np.isfinite(g)
+    below = float((g[there] ** 2).sum())
+    c = float((x[there] * g[there]).sum()) / below if below else np.nan
+    return c if np.isfinite(c) else None
+
+
+def factor_in(answer: Answer, name: str) -> float | None:
+    """The number that a right tensor was multiplied with, None where it was with none."""
+    x, g = answer.wide(name), answer.want(name)
+    c = None if x is None else factor_of(x, g)
+    told = c is not None and abs(c) > 1e-6 and abs(c - 1) > NEARLY and answer.near(name, c * g)
+    return c if told else None
 
 
 def multiplied(factor: float) -> Any:
@@ -166,13 +168,28 @@ def multiplied(factor: float) -> Any:
 
 
 def of_time(answer: Answer, name: str, x: Any, g: Any) -> str:
-    """Whether every row comes a token late or early."""
-    letters = answer.axes.get(name, "")
-    if "T" not in letters or g.shape[letters.index("T")] < 3 or not (np.isfinite(x) & np.isfinite(g)).all():
+    """Whether every token comes one late or early, whatever stands in the place that is left."""
+    axis = answer.axes.get(name, "").find("T")
+    if axis < 0 or g.shape[axis] < 3 or not (np.isfinite(x) & np.isfinite(g)).all():
         return ""
-    x, g = np.moveaxis(x, letters.index("T"), 0), np.moveaxis(g, letters.index("T"), 0)
-    room = 1e-4 * np.abs(g).max()
-    for mine, theirs, words in ((x[1:], g[:-1], "late"), (x[:-1], g[1:], "early")):
-        if np.abs(mine - theirs).max() <= room:
-            return f"every row comes one token {words}"
-    return ""
+    x, g = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0)
+    shifts = ((x[1:], g[:-1], "late"), (x[:-1], g[1:], "early"))
+    return next((words for mine, theirs, words in shifts if agreeing(mine, theirs)), "")
+
+
+def agreeing(x: Any, g: Any) -> bool:
+    return bool(np.abs(x - g).max() <= 1e-4 * np.abs(g).max() + 1e-30)
+
+
+def order_by(count: int, same: Callable[[int, int], Any]) -> list[int]:
+    """Which other one each of so many is, where same(n, m), its own before others; [] where one of them is
+    none, or each its own.
+    """
+    order = [next((m for m in [n, *range(count)] if same(n, m)), -1) for n in range(count)]
+    return [] if -1 in order or order == [*range(count)] else order
+
+
+def order_along(axis: int, x: Any, g: Any) -> list[int]:
+    """The same of the slices of what came: which of the right ones each is."""
+    x, g = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0)
+    return order_by(len(g), lambda n, m: np.abs(x[n] - g[m]).max() <= 1e-4 * np.abs(g).max() + 1e-30)
