@@ -25,6 +25,7 @@ from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
 from peref.model import PLAIN
+from peref.tape import Tape
 
 
 def wrong(book, change, *cases):
@@ -419,6 +420,22 @@ def test_a_reverse_scan_that_is_cut(book):
     assert [bool(one.wrong) for one in (Answer(*pair) for pair in some)] == [True, False]
     assert found.flag == "grad.time"
     assert found.words.startswith("your reverse scan selective_scan is cut at every chunk: ")
+
+
+def softmax_without_its_mean(case, a):
+    """Attention whose softmax has the derivative p dp."""
+
+    def record(tape, op, saved, *rest):
+        name = op.forward.__name__
+        op = replace(op, backward=lambda p, dp, *wants: (p * dp,)) if name == "probabilities_forward" else op
+        return Tape.record(tape, op, saved, *rest)
+
+    return expected(case, a, None, None, type("Wrong", (Tape,), {"record": record})())
+
+
+def test_a_softmax_that_lacks_its_mean(book):
+    found = named(wrong(book, softmax_without_its_mean, "none.attn/default", "none.attn/heads-12"))[0]
+    assert (found.flag, "lacks its mean" in found.words) == ("grad.softmax", True), found
 
 
 def test_a_number_that_nobody_wrote_is_a_guess(book):

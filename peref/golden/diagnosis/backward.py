@@ -137,14 +137,13 @@ KNOWN = {
 }  # ops whose derivative has a flag of its own
 
 
-def softmax_rows(p: Any, dp: Any) -> dict[str, Any]:
-    return {
-        "lacks its mean": p * dp,
-        "has the plain mean in place of the weighted one": p * (dp - dp.mean(-1, keepdims=True)),
-        "sums over queries in place of keys": p * (dp - (p * dp).sum(-2, keepdims=True)),
-        "is p (1 - p)": p * (1 - p) * dp,
-        "lacks the weights": dp - (p * dp).sum(-1, keepdims=True),
-    }
+SOFTMAX_BACK: dict[str, Callable[[Any, Any], Any]] = {  # of probabilities and their cotangent
+    "lacks its mean": lambda p, dp: p * dp,
+    "has the plain mean in place of the weighted one": lambda p, dp: p * (dp - dp.mean(-1, keepdims=True)),
+    "sums over queries in place of keys": lambda p, dp: p * (dp - (p * dp).sum(-2, keepdims=True)),
+    "is p (1 - p)": lambda p, dp: p * (1 - p) * dp,
+    "lacks the weights": lambda p, dp: dp - (p * dp).sum(-1, keepdims=True),
+}
 
 
 @family(what=DERIVATIVES)
@@ -194,8 +193,8 @@ def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, s
         words = "hands on what it got: its own factor is missing"
         yield known or "grad.factor", words, after_it(handed_on), 0.95
     if name == "probabilities":
-        for words in softmax_rows(np.ones(2), np.ones(2)):
-            other: Back = lambda got, p, dp, words=words: [softmax_rows(p, dp)[words]]
+        for words, change in SOFTMAX_BACK.items():
+            other: Any = lambda got, p, dp, change=change: [change(p, dp)]
             yield known, words, after_it(other), 1.0
 
 

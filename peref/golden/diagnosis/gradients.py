@@ -75,7 +75,8 @@ def of_factors(answer: Answer) -> Iterator[Guess]:
     for name, c in factors.items():
         if abs(c + 1) >= 1e-4 and not is_scale_of_logits(answer, factors, c):
             known = {size: by for size, by in COUNTS.items() if abs(c / by(facts) - 1) < 1e-4}
-            for size, by in (known or {f"{c:.6g}": lambda facts, c=c: c}).items():
+            fixed: dict[str, Any] = {f"{c:.6g}": lambda facts, c=c: c}
+            for size, by in (known or fixed).items():
                 said = (
                     f"derivatives are the golden ones times {size}: {name} is the golden tensor times {c:.6g}"
                 )

@@ -200,7 +200,7 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
             told.append((flag, f"{words}: to the power of {p:.4g}", lambda x: x**p, 0.96, p))
     here = [*case.config.pe[0][1].values(), *(getattr(case, letter) for letter in FACTS)]
     for flag, words, change, sure, number in told:
-        value_of: Value = lambda x, change=change: kind(change(x))
+        value_of: Any = lambda x, change=change: kind(change(x))
         new = with_option(option, value_of)
         yield guess(flag, words, new, sure, None if number in here else number)
 

@@ -41,7 +41,7 @@ def with_call(which: str, change: Called) -> Any:
     return lambda answer: gives(answer.forward)
 
 
-def put(key: int | str, new: Callable[[Any, list[Any]], Any]) -> Called:
+def put(key: int | str, new: Any) -> Called:
     """new(argument, all of them) in place of an argument or setting."""
 
     def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
