@@ -111,9 +111,9 @@ def updated(seed=1, edit=None):
         return [a.get() for a in (*(line.line for line in lines), word, *alone)]
 
 
-def compared(run, edit=None):
+def compared(run, edit=None, seeds=(1, 2)):
     *given, rest = run if len(run) == 5 else (*run, {})
-    return errors(*given, edit=edit, **rest)
+    return errors(*given, edit=edit, seeds=seeds, **rest)
 
 
 def caught(file, edit):
@@ -128,7 +128,12 @@ def caught(file, edit):
                 for seed in (1, 2)
                 for a, b in zip(updated(seed, edit), right, strict=True)
             )
-        return any(not np.max(compared(run, edit)) <= 100 * CLOSE for run in RUNS[file])
+        # one order of threads shows most; two show what the others leave
+        return any(
+            not np.max(compared(run, edit, seeds)) <= 100 * CLOSE
+            for seeds in ((1,), (1, 2))
+            for run in RUNS[file]
+        )
     except Fault:
         return True
 
