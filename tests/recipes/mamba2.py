@@ -3,7 +3,7 @@
 import numpy as np
 from mutants import Mutant
 from mutants.mix import exchanged, of
-from mutants.ways import forward, inputs, told
+from mutants.ways import forward, inputs, told, with_options
 from page import conv, silu, softplus
 
 from peref.encodings.mix import mamba2
@@ -143,6 +143,13 @@ LAWS = [
 
 MAMBA2 = ("mamba2",)
 
+
+def one_even_group(case):
+    """Whether two groups may be made of its one."""
+    o = dict(case.config.pe[0][1])
+    return o["groups"] == 1 and o["state_size"] % 2 == 0 and o["expand"] * case.H % 2 == 0
+
+
 MUTANTS = [
     Mutant(
         "mamba2-no-step",
@@ -188,5 +195,12 @@ MUTANTS = [
         "all groups are normed together",
         MAMBA2,
         of("mamba2", group_rms_norm=told(mamba2.group_rms_norm, groups=1)),
+    ),
+    Mutant(
+        "mamba2-two-groups",
+        "delta.heads",
+        "your heads are in two groups, each with half of the numbers of B and C",
+        MAMBA2,
+        with_options(only=one_even_group, groups=2),
     ),
 ]

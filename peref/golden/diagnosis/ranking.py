@@ -9,10 +9,12 @@ A trap is named only where something gives or shows what came. Honest code that 
 the golden numbers and near no guess.
 """
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from peref.errors import PerefError
 from peref.golden.diagnosis import (
     attention,
     backward,
@@ -29,7 +31,7 @@ from peref.golden.diagnosis import (
     tensor,
     traces,
 )
-from peref.golden.diagnosis.answer import BROKEN, INVENTED, SHOWN, Answer, Clue, Guess, Trap
+from peref.golden.diagnosis.answer import INVENTED, SHOWN, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.near_misses import likeness, of_probes
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.cases import OPERATIONS
@@ -288,11 +290,9 @@ def seen_in(some: list[tuple[Clue, str]], count: int) -> Said:
 
 
 def guesses_of(family: Family, answer: Answer) -> Iterator[Guess | Clue]:
-    """What a family says of a case, as far as it gets."""
-    try:
+    """What a family says of a case, up to one that the reference refuses to compute."""
+    with contextlib.suppress(PerefError):
         yield from family(answer)
-    except BROKEN:
-        return
 
 
 def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
