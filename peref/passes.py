@@ -69,8 +69,9 @@ def start_pass(
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {layer.sees: layer.place(there) for layer in layers}
-    places = [seen[layer.sees] for layer in layers]
+    seen = {layer.sees: layer.place(at) for layer in layers}
+    moved = {sees: there if one is at else be.place(one) for sees, one in seen.items()}
+    places = [moved[layer.sees] for layer in layers]
     usual = cfg.activation in FUSED and all(getattr(cfg, n) == getattr(Config, n) for n in OF_TOKEN)
     made: dict[Any, Tables] = {}
     found = []

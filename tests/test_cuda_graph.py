@@ -44,7 +44,7 @@ def steps(
     """p, m, v and the status after some steps, and what each step asked of the device."""
     be = make(cp)
     be = be if record else replace(be, step=call)
-    cfg = tiny(name, **given)
+    cfg = replace(tiny(name), **given)
     host = init(cfg)
     p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
     asked = []
@@ -97,6 +97,17 @@ def test_a_recorded_step_gives_the_bits_of_the_step(name):
     assert asked[2]["allocations"] < asked[1]["allocations"]  # the arena in place of all the rest
     (recording,) = be.step.kept.values()
     assert recording.arena.layout.peak <= recording.peak
+
+
+@pytest.mark.parametrize("sees", [{"window": 3}, {"chunk": 3}, {"window": 2, "global_tokens": 1}])
+def test_a_step_whose_layers_see_different_keys_is_recorded(sees):
+    """The places of all of them go through Backend.place."""
+    found, cycle = [], {"pe": (("rope", sees), ("rope", {})), "layers": 2}
+    for record in (True, False):
+        with fake_cupy.installed(memory=True) as cp:
+            found.append(steps(cp, "rope", 4, record, quick, **VARIED, **cycle))
+            assert fake_cupy.counts().get("graphs", 0) == 2 * record
+    same(*[each[:2] for each in found], 0)
 
 
 def test_only_what_differs_is_recorded_again():

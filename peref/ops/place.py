@@ -159,14 +159,12 @@ class At:
     def within(
         self, window: int | None, chunk: int | None = None, global_tokens: Any = None, whole: bool = False
     ) -> "At":
-        """The same place as a layer sees it: with this window, in chunks of so many tokens of a document, the
-        first so many of each global; and of the keys before the queries only those that the layer has kept.
+        """The same place, in NumPy, as a layer sees it: with this window, in chunks of so many tokens of a
+        document, the first so many of each global; and of the keys before the queries only those that the
+        layer has kept.
         """
         if window is None is self.window and chunk is None is self.chunk:
             return self
-        if self.host:
-            host = self.host.within(window, chunk, global_tokens, whole)
-            return host.moved(lambda a: like(a, self.i))
         found = self.seen_within(window, chunk, global_tokens, whole)
         kept = found.kept(self.S - self.T)
         if kept is None:
