@@ -177,6 +177,9 @@ def test_another_recipe_text_or_code_is_measured_anew(compare, monkeypatch):
     stale["environment"]["code"], stale["cells"]["32"] = "another", [0.0]
     file.write_text(json.dumps(stale))
     assert compare("--pe", "rope")["entries"] == first["entries"]
+    del stale["environment"]["code"]  # nor is one that does not say by which code
+    file.write_text(json.dumps(stale))
+    assert compare("--pe", "rope")["entries"] == first["entries"]
     file.write_text("{")
     assert compare("--pe", "rope")["entries"] == first["entries"]
     Path("text.txt").write_text(Path("text.txt").read_text()[::-1])
