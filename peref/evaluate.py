@@ -214,14 +214,15 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     if pe is None and not given:
         return cfg
     chosen = choose(pe or ",".join(name for name, _ in cfg.pe), given)
-    own = [said_of(name, old) for name, old in cfg.pe]
+    before = cfg.pe * (len(chosen["pe"]) if len(cfg.pe) == 1 else 1)  # a cycle of one is that of every layer
+    own = [said_of(name, given) for name, given in before]
     if any(own):
         if len(own) != len(chosen["pe"]):
             what = f"the layers of {cfg.named} have options or settings of their own"
             raise Misuse(f"{what}; give {counted(len(own), 'name')}, so that each keeps its own")
-        pairs = zip(cfg.pe, own, chosen["pe"], strict=True)
+        pairs = zip(before, own, chosen["pe"], strict=True)
         chosen["pe"] = tuple(
-            (name, shared_by(before, old, name) | dict(new)) for (before, _), old, (name, new) in pairs
+            (name, shared_by(was, said, name) | dict(new)) for (was, _), said, (name, new) in pairs
         )
     rotates = any(turning(name) for name, _ in chosen["pe"])
     attends = any(not fills(name, "mix") for name, _ in chosen["pe"])

@@ -306,6 +306,13 @@ def test_other_encodings_keep_the_settings_of_layers():
         under(cfg, "none", ())
 
 
+def test_a_cycle_in_place_of_one_encoding_keeps_what_all_layers_had():
+    """However many names it has; those that do not know an option have nothing of it."""
+    cfg = Config(**choose("rope", ["base=500", "window=4"]))
+    (_, first), (_, second) = under(cfg, "yarn,none", ()).pe
+    assert (first["base"], first["window"], second) == (500.0, 4, {"window": 4})
+
+
 def test_a_temperature_counts_from_the_length_trained_for_and_is_no_shift():
     """Its length is L unless said; who looks at positions does not claim to see distances alone."""
     warm = Config(pe=(("rope", {"temperature": "llama4"}),), L=7)
