@@ -1066,6 +1066,9 @@ MISUSE = {
         ["train", "--resume", "--runs", ""],
         "--runs: it is empty; expected a folder",
     ),
+    "a comparison without a name": (["compare", "-o", ""], "--output: it is empty; expected a folder"),
+    "a report without a name": (["report", "-o", ""], "--output: it is empty; expected a file"),
+    "a matrix without a name": (["matrix", "-o", ""], "--out: it is empty; expected a file"),
     "dtype": (["train", "--dtype", "float16"], "float32"),
     "dtype of the cuda backend": (
         ["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "cuda"],

@@ -68,7 +68,7 @@ DOCUMENT = {
 @options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]")
 @option("--bytes count", "Bytes of held-out text to read.", int, default=BYTES)
 @option("--samples", "Held-out samples of a task, at each length.", SIZE, default=SAMPLES)
-@option("-o --output", "The folder for the report.", options.FILE, default="comparison", metavar="FOLDER")
+@option("-o --output", "The folder for the report.", options.DIR, default="comparison")
 @option("--again", "Make the report again from its comparison.json; nothing is trained.", options.FILE)
 @options.runs_folder
 @options.computing

@@ -60,11 +60,15 @@ def whole_number(value: Any) -> int:
     raise ValueError(f"{value!r} is not a whole number of at least 1")
 
 
-def not_empty(path: str) -> str:
+def not_empty(what: str) -> Callable[[str], str]:
     """Path("") would be the folder one is in."""
-    if not path:
-        raise ValueError("it is empty; expected a folder")
-    return path
+
+    def read(path: str) -> str:
+        if not path:
+            raise ValueError(f"it is empty; expected a {what}")
+        return path
+
+    return read
 
 
 def spelled_as(name: str, known: Iterable[str]) -> str:
@@ -89,8 +93,8 @@ def text_named(name: str) -> str:
 
 
 SIZE = Kind("INTEGER", read=whole_number)
-DIR = Kind("FOLDER", completion.folders, not_empty)
-FILE = Kind("FILE", completion.files)
+DIR = Kind("FOLDER", completion.folders, not_empty("folder"))
+FILE = Kind("FILE", completion.files, not_empty("file"))
 RUN = Kind("RUN", completion.runs)
 ENCODINGS = Kind("NAME[+NAME][,NAME...]", completion.encodings, several)
 CORPUS = Kind("NAME|PATH", completion.corpora, text_named)
