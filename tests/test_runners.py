@@ -178,6 +178,10 @@ BREAKS = {
     "signal": ("os.abort()", "by signal 6"),
     "hang": ("time.sleep(60)", "no answer within 0.5 s"),
     "silence": ("os.close(1); time.sleep(60)", "output closed while it ran on"),
+    "silence, then much": (
+        "os.close(1); os.write(2, b'e' * (1 << 20)); os._exit(4)",
+        "it stopped, exit code 4",
+    ),
     "no JSON": ("print('{{{', flush=True)", "not the JSON that was expected"),
     "NaN": ("print('{\"seq\": NaN}', flush=True)", "NaN is no JSON number"),
     "a key twice": ('print(\'{"seq": 1, "seq": 2}\', flush=True)', "there twice"),
@@ -197,6 +201,10 @@ BREAKS = {
     "a file of 4 MB": (f"open(out, 'wb').truncate(4 << 20); {OK}", "4,194,304 bytes; at most 1,[0-9,]+ are"),
     "a folder in place of its own": (
         f"os.rename(folder, folder + '-'); os.mkdir(folder); {OK}",
+        "wrote no out-1.safetensors in the folder that it was given",
+    ),
+    "a folder that is removed": (
+        f"import shutil; shutil.rmtree(folder); {OK}",
         "wrote no out-1.safetensors in the folder that it was given",
     ),
     "no folder": (
@@ -292,6 +300,7 @@ def test_refused_and_error_are_failures_of_a_valid_case(book, tmp_path):
     for answer, words in (
         ("'refused', 'kind': 'width', 'message': 'R is odd'", "Refused: R is odd"),
         ("'error', 'message': 'no memory'", "Unable: no memory"),
+        ("'error', 'raised': 'no name' + chr(0), 'message': 'no memory'", "Unable: no memory"),
     ):
         report = check_program(
             program(tmp_path, f"say({{'seq': seq, 'status': {answer}}})"), book, FEW, "f64"

@@ -137,12 +137,18 @@ class Respondent:
             self.child.stdin.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
             self.child.stdin.flush()
 
+    def ended_within(self, seconds: float) -> bool:
+        """Whether it has ended by then; what it writes until that is taken."""
+        end = time.monotonic() + seconds
+        while self.child.poll() is None and time.monotonic() < end:
+            self.read(0.02)
+        return self.child.returncode is not None
+
     def code(self) -> str:
         """How it ended."""
-        try:
-            number = self.child.wait(1)
-        except subprocess.TimeoutExpired:
+        if not self.ended_within(1):
             return "its output closed while it ran on; ended"
+        number = self.child.returncode
         return f"by signal {-number} ({signal.strsignal(-number)})" if number < 0 else f"exit code {number}"
 
     def close(self) -> str:
@@ -201,7 +207,8 @@ class Respondent:
                 case "refused" | "error" as status:
                     kind: Any = Refused if status == "refused" else Unable
                     said = words("message") or f"{status}, without a message"
-                    raise type(words("raised") or kind.__name__, (kind,), {})(said)
+                    name = words("raised") if words("raised").isidentifier() else kind.__name__
+                    raise type(name, (kind,), {})(said)
             raise RunnerBroken(f"its status is {words('status')!r}; expected ok, skip, refused or error")
         except RunnerBroken as error:
             self.ended += 1
@@ -218,3 +225,5 @@ class Respondent:
                 file.write(data)
         except FileExistsError as error:
             raise RunnerBroken(f"it put a {name} of its own where its input goes") from error
+        except FileNotFoundError as error:
+            raise RunnerBroken("the folder that it was given has gone") from error

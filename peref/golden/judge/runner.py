@@ -23,7 +23,6 @@ Not here: comparing what came (report), what must be refused (refusals).
 
 import contextlib
 import shlex
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -115,11 +114,8 @@ class Runner(Respondent):
         self.say({"cmd": "bye"})
         with contextlib.suppress(OSError):
             child.stdin.close()
-        end = time.monotonic() + PATIENCE
-        while child.poll() is None and time.monotonic() < end:
-            self.read(0.02)
-        late = child.returncode is None
-        said = f"it did not end within {PATIENCE} s" if late else f"{self.code()} at its end"
+        on_time = self.ended_within(PATIENCE)
+        said = f"{self.code()} at its end" if on_time else f"it did not end within {PATIENCE} s"
         told = self.close()
         if child.returncode:
             self.crashes["bye"] = self.named(f"asked bye: {said}{told}")
