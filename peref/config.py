@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
+import numpy as np
+
 from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import longest
@@ -326,6 +328,8 @@ class Config:
     def from_json(cls, data: Mapping[str, Any]) -> "Config":
         """Raises Misuse for unknown fields and for values that do not fit."""
         known = {f.name for f in fields(cls)}
+        if not isinstance(data, Mapping):
+            raise Misuse(f"a model is {data!r:.40}; expected its fields by name")
         if unknown := set(data) - known:
             raise Misuse(
                 f"unknown fields of a model: {', '.join(sorted(unknown))}; was this written by a newer peref?"
@@ -340,9 +344,9 @@ OF_FIELDS = get_type_hints(Config)  # it takes longer than to look at a value
 
 def check_rotary_width(R: int, D: int) -> None:
     """Raises Misuse unless the first R of D channels can turn in pairs."""
-    if R % 2 or not 0 < R <= D:
+    if not isinstance(R, int | np.integer) or R % 2 or not 0 < R <= D:
         wanted = f"an even number from 2 to the head width {D}, channels turn in pairs"
-        raise Misuse(f"rotary width is {R}; expected {wanted}")
+        raise Misuse(f"rotary width is {R!r}; expected {wanted}")
 
 
 def cycle_pairs(pe: Any) -> Cycle:
@@ -353,6 +357,7 @@ def cycle_pairs(pe: Any) -> Cycle:
             and len(pair) == 2
             and isinstance(pair[0], str)
             and isinstance(pair[1], Mapping)
+            and all(isinstance(option, str) for option in pair[1])
         ):
             raise Misuse(
                 f"pe is {pe!r}; expected pairs of a name and its options, such as (('alibi', {{'max_bias': "

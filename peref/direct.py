@@ -28,7 +28,7 @@ import numpy as np
 
 from peref import hooks
 from peref.config import check_rotary_width
-from peref.encodings import Encoding, get, names, resolve
+from peref.encodings import Encoding, fitting, get, names, resolve
 from peref.errors import Misuse
 from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, settled, turning
 from peref.model import PLAIN
@@ -87,7 +87,7 @@ def sizes_of(q: Any, k: Any, v: Any = None, x: Any = None) -> tuple[np.dtype, Ar
 
 def check_count(what: str, n: Any) -> None:
     """Raises Misuse unless it counts something."""
-    if not isinstance(n, int | np.integer) or n < 1:
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise Misuse(f"{what} is {n!r}; expected a whole number, at least 1")
 
 
@@ -124,7 +124,9 @@ def shaped_like(what: str, given: Arrays, fresh: Arrays, why: str) -> None:
 
 
 def keyed(what: str, arrays: Arrays) -> Arrays:
-    """These as a message calls them."""
+    """These as a message calls them. Raises Misuse for what is no dict."""
+    if not isinstance(arrays, dict):
+        raise Misuse(f"{what} is {arrays!r:.40}; expected a dict of arrays by their names")
     return {f"{what}[{n!r}]": a for n, a in arrays.items()}
 
 
@@ -132,8 +134,8 @@ def prepared(
     name: str, wanted: Names, facts: Arrays, T: int, options: Arrays, params: Any, seed: int, dtype: Any
 ) -> tuple[Layer, Arrays]:
     """A layer of the encoding, or of several, with facts, L being T where it is None, and options filled in,
-    and its parameters. Raises
-    Misuse where one fills none of `wanted` or does not claim what is asked, and for what does not fit.
+    and its parameters. Raises Misuse where one fills none of `wanted` or does not claim what is asked, and
+    for what does not fit.
     """
     for one in encodings_of(name):
         fills_one_of(one, wanted)
@@ -141,6 +143,8 @@ def prepared(
     facts["L"] = T if facts["L"] is None else facts["L"]
     for fact in ("H", "L"):
         check_count(fact, facts[fact])
+        facts[fact] = int(facts[fact])
+    facts["window"] = fitting("window", facts["window"], int | None)
     given = (settled if wanted == SOFTMAX else resolve)(name, options)
     model = {"layout": facts["pairs"], "window": facts["window"]}
     layer = bound(name, given, facts, {}, model)

@@ -98,6 +98,8 @@ del SETTINGS["pe"]
 
 def encodings_of(name: str) -> list[str]:
     """The names of a member's encodings."""
+    if not isinstance(name, str):
+        raise Misuse(f"the name of an encoding is {name!r}; expected one such as 'rope'")
     return name.split("+")
 
 
@@ -115,8 +117,9 @@ def by_hooks(name: str) -> str:
     """The member's name with its encodings in the order of the hooks. Raises Misuse for an unknown one, and
     for those that cannot stand together.
     """
-    parts = {one: get(one) for one in encodings_of(spelled(name))}
-    if len(parts) < len(encodings_of(name)):
+    each = list(map(spelled, encodings_of(name)))
+    parts = {one: get(one) for one in each}
+    if len(parts) < len(each):
         raise Misuse(f"{name}: one of these is there twice; one of a layer can fill a hook")
     if len(parts) > 1:
         check_together(parts)

@@ -17,8 +17,8 @@ def generator(seed: int, stream: str, *counters: int) -> np.random.Generator:
     and the counters are numpy's spawn key, the seed its entropy. Raises Misuse unless 0 <= seed < 2**64 and 0
     <= counter < 2**32 (then nothing runs into its neighbour).
     """
-    if not 0 <= seed < 2**64:
-        raise Misuse(f"seed {seed} is out of range: expected 0 <= seed < 2**64")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise Misuse(f"seed {seed!r} is out of range: expected a whole number, 0 <= seed < 2**64")
     for counter in counters:
         if not 0 <= counter < 2**32:
             what = f"random stream {stream!r}: counter {counter} is out of range"

@@ -501,6 +501,13 @@ def test_a_config_of_before_is_the_model_that_it_was():
     assert found == shapes | {"embed.weight": (256, 32), "norm.weight": (32,)}
 
 
+def test_what_is_no_model_is_refused_in_words():
+    with pytest.raises(Misuse, match="a model is None; expected its fields by name"):
+        Config.from_json(None)
+    with pytest.raises(Misuse, match="expected pairs of a name and its options"):
+        Config(pe=(("rope", {1: 2}),))
+
+
 def test_a_list_of_numbers_is_a_tuple_and_comes_back_from_json():
     """However it was given; on the command line with commas, for one member of a cycle too."""
     wanted = Config(pe=(("mrope", {"sections": (4, 6, 6)}),))

@@ -837,11 +837,37 @@ def bound_alone(name):
         (lambda q, k, v: peref.mix("retnet", v[:, 0], heads=3), "width 4 does not divide by 3 heads"),
         (lambda q, k, v: peref.mix("retnet", v, heads=1), "x is [2, 2, 7, 4]; expected [B, T, C]"),
         (lambda q, k, v: peref.bias("alibi", heads=2, positions=[[2, 1, 4]]), "such as positions=[2, 1, 4]"),
+        (lambda q, k, v: peref.bias("t5", heads=2, tokens=3, params=3), "params is 3; expected a dict"),
+        (lambda q, k, v: peref.rotate("rope", q, k, params="x"), "params is 'x'; expected a dict"),
+        (lambda q, k, v: peref.mix("retnet", v[:, 0], heads=1, state=3), "state is 3; expected a dict"),
+        (lambda q, k, v: peref.bias("t5", heads=2, tokens=3, seed=None), "seed None is out of range"),
+        (lambda q, k, v: peref.bias("t5", heads=2, tokens=3, seed=1.5), "seed 1.5 is out of range"),
+        (lambda q, k, v: peref.bias("t5", heads=True, tokens=3), "H is True; expected a whole number"),
+        (lambda q, k, v: peref.rotate("rope", q, k, rotary_dim="4"), "rotary width is '4'; expected an even"),
+        (lambda q, k, v: peref.attention("none", q, k, v, window="3"), "window is '3'; expected int or none"),
+        (
+            lambda q, k, v: peref.attention("none", q, k, v, seg=np.full((2, T), "a")),
+            "seg is of <U1; expected whole numbers",
+        ),
+        (lambda q, k, v: peref.attention(None, q, k, v), "the name of an encoding is None"),
+        (lambda q, k, v: peref.bias(3, heads=2, tokens=3), "the name of an encoding is 3"),
     ],
 )
 def test_what_these_calls_refuse(call, words):
     with pytest.raises(Misuse, match=re.escape(words)):
         call(*qkvx()[:3])
+
+
+def test_sizes_may_be_numpys_and_larger_than_the_text():
+    """A whole number of NumPy's is one; a window or a chunk of more tokens than there are hides nothing."""
+    q, k, v, _ = qkvx()
+    same(
+        peref.bias("alibi", heads=np.int64(4), tokens=np.int64(3)), peref.bias("alibi", heads=4, tokens=3), 0
+    )
+    whole = peref.attention("rope", q, k, v)
+    seg = np.ones((len(q), T), int)
+    same(peref.attention("rope", q, k, v, window=2**70, seg=seg), whole, 0)
+    same(peref.attention("rope", q, k, v, chunk=2**70), whole, 0)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if get(name).score])

@@ -61,6 +61,8 @@ def given_place(
     if positions is not None:
         positions = positions_of(positions, B, T, axes, named)
     seg = None if seg is None else np.asarray(seg)
+    if seg is not None and seg.dtype.kind not in "biuf":
+        raise Misuse(f"seg is of {seg.dtype}; expected whole numbers, one for each token")
     if seg is not None and seg.shape != (B, T):
         raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
     return positions, seg
@@ -204,7 +206,7 @@ class At:
 
     def _chunks(self, chunk: int) -> np.ndarray:
         """[B or 1,S]: a number for each chunk of each document, 0 for padding."""
-        return np.where(self._segments == 0, 0, np.cumsum(self._slots % chunk == 0, 1))
+        return np.where(self._segments == 0, 0, np.cumsum(self._slots % min(chunk, self.S) == 0, 1))
 
     @property
     def apart(self) -> Any:
@@ -286,7 +288,8 @@ class At:
         t = np.arange(self.S - self.T, self.S)[None]
         past = first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
         if self.window is not None:
-            first, stop = np.maximum(first, t - self.window + 1), np.minimum(stop, t + self.window)
+            window = min(self.window, self.S)
+            first, stop = np.maximum(first, t - window + 1), np.minimum(stop, t + window)
         first, stop = self._cut(first, stop, self.apart)
         if self.everywhere is not None:
             begin, end = self._cut(*past, self.seg)
