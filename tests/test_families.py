@@ -768,6 +768,13 @@ def test_what_turns_nothing_and_is_not_read(tmp_path, capsys, kind, missing, pos
     assert f"turns nothing: its positions are those of the encoding {positions}" in said
 
 
+def test_a_model_type_that_is_no_word(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(public("bloom") | {"model_type": ["bloom"]}))
+    assert run(["show", "--config", str(path)], Signals()) == 2
+    assert "expected a word" in capsys.readouterr().err
+
+
 def test_nothing_is_drawn_of_what_turns_nothing(shown, capsys):
     """Refused in words."""
     shown(public("bloom"))

@@ -30,19 +30,20 @@ NOTE_KINDS = ("contradictory", "differs", "ignored", "unknown", "beyond", "assum
 def read_config(path: Path) -> tuple[Found, Config | Pair | None, str]:
     """What a file says of rotations, the model that it means, and what is missing where that is none."""
     public, missing = huggingface.load_json(path), ""
+    kind = str(public.get("model_type"))  # it may be anything
     cfg: Config | Pair | None = None
     try:
-        cfg = (porting.pair_of if public.get("model_type") in PAIRS else porting.config_of)(public)
+        cfg = (porting.pair_of if kind in PAIRS else porting.config_of)(public)
     except Misuse as error:
         missing = str(error)
     try:
         return huggingface.read(public), cfg, missing
     except Misuse as error:
         if cfg is None:
-            if public.get("model_type") in FAMILIES | NOT_HERE and str(error) != missing:
+            if kind in FAMILIES | NOT_HERE and str(error) != missing:
                 raise Misuse(f"{missing}; {error}") from None
             raise
-        return Found(str(public["model_type"]), cfg.L, cfg.layers, ()), cfg, missing
+        return Found(kind, cfg.L, cfg.layers, ()), cfg, missing
 
 
 def words_of(cfg: Config | Pair) -> list[str]:

@@ -71,6 +71,8 @@ def names_of(public: Mapping[str, Any]) -> str:
 def family_of(public: Mapping[str, Any]) -> Family:
     """Raises Misuse for a model_type that is not read, with what is missing for it."""
     kind = public.get("model_type")
+    if not isinstance(kind, str | None):
+        raise Misuse(f"model_type is {kind!r}; expected a word")
     if kind in NOT_HERE:
         raise Misuse(f"model_type is {kind!r}; what is missing here for it: {NOT_HERE[kind]}")
     if kind not in FAMILIES:
