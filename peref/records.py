@@ -126,17 +126,17 @@ class Lines:
         """Length and SHA-256, once what they are of survives a power cut."""
         with store.opened(self.path, os.O_RDONLY | os.O_CREAT) as fd, explained(self.path, "sync"):
             os.fsync(fd)
-            text = os.pread(fd, os.fstat(fd).st_size, 0)
-            return len(text), digest_of(text)
+            length = os.fstat(fd).st_size
+            return length, digest_of(fd, length)
 
     def truncate(self, length: int, sha256: str | None = None) -> None:
         """Cut the file back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged, and cuts
         nothing, when no line ends there or these bytes have another SHA-256, where it is known.
         """
         with store.opened(self.path, os.O_RDWR | os.O_CREAT) as fd, explained(self.path, "cut back"):
-            text = os.pread(fd, max(length, 0), 0)
-            whole = len(text) == length and text[-1:] in (b"", b"\n")
-            if not whole or sha256 not in (None, digest_of(text)):
+            there = 0 < length <= os.fstat(fd).st_size
+            whole = length == 0 or (there and os.pread(fd, 1, length - 1) == b"\n")
+            if not whole or sha256 not in (None, digest_of(fd, length)):
                 what = f"{self.path}: up to byte {length} it is not what the checkpoint says"
                 raise Damaged(f"{what}; it was altered: restore it from a copy")
             os.ftruncate(fd, length)
@@ -180,5 +180,10 @@ class Lines:
         return records
 
 
-def digest_of(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+def digest_of(fd: int, length: int) -> str:
+    """SHA-256 of the first bytes of a file."""
+    found, at = hashlib.sha256(), 0
+    while piece := os.pread(fd, min(1 << 20, length - at), at):
+        found.update(piece)
+        at += len(piece)
+    return found.hexdigest()
