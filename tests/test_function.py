@@ -287,6 +287,8 @@ def test_a_start_on_the_command_line(capfd, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(text)
     command = re.search(r"^    .*cli\.py (check --impl mine:.*)$", text, re.M)[1].split()
     assert (code, command[3:]) == (0, ["--for", "t5.op"])
+    code, document, _ = cli_apart(capfd, "check", "--start", "t5", "--json")
+    assert json.loads(document) == {"encoding": "t5", "text": text}
     code, out, err = cli_apart(capfd, *command)
     assert (code, err, "ERROR" in out) == (1, "", False)
     assert "zero throughout" in out or "no position" in out, out

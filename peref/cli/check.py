@@ -9,7 +9,7 @@ from peref import share, store
 from peref.cli import options, text
 from peref.cli.narrow import narrowed
 from peref.cli.options import Document, Given, option
-from peref.errors import Misuse, printable, theirs
+from peref.errors import Misuse, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
 from peref.golden.judge.implementation import check_function, check_program, first_contact
@@ -99,7 +99,7 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
     options.Kind("KIND:FILE", read=form_of),
     multiple=True,
 )
-def command(given: Given) -> Document | None:
+def command(given: Given) -> Document:
     """Check tensors against the golden files.
 
     Exit codes: 0 all is right, 1 something is wrong, 3 no golden files, 4 the program broke, 5 nothing was
@@ -112,8 +112,8 @@ def command(given: Given) -> Document | None:
     refuse_contradictions(given)
     book = Book(share.folder("golden") if given.folder is None else Path(given.folder))
     if given.start is not None:
-        print(printable(start_of(given.start, book.only((given.start,)))), end="")
-        return None
+        start = start_of(given.start, book.only((given.start,)))
+        return {"encoding": given.start, "text": start}, [start.removesuffix("\n")]
     with theirs():
         tensors = {} if given.output is None else given_tensors(Path(given.output), given.folder, book)
     if given.full or set(given.levels) & set(selection.OF_FULL):

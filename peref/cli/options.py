@@ -284,8 +284,8 @@ class Command(click.Command):
             takes = any("--pe" in param.opts for param in self.params) and spelled(word) in names()
             hint = f"for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if takes else ""
             raise click.UsageError(f"unexpected argument '{word}'; {hint or f'expected: {usage}'}", ctx)
-        if self.callback and (done := self.callback(given := Given(ctx))):
-            document, lines, *code = done
+        if self.callback:
+            document, lines, *code = self.callback(given := Given(ctx))
             text.emit(given.as_json, document, lines)
             ctx.exit(*code)
 
