@@ -57,6 +57,15 @@ def test_weights_by_unit_values_are_those_of_gradients(name):
     same(found, responses.weights(encoding, p, at, range(T), how, **copies).swapaxes(0, 1), 1e-12)
 
 
+def test_more_query_heads_share_a_key_value_head_than_it_has_channels():
+    """As in Falcon-7B, 71 of 64 channels."""
+    cfg, T = Config(pe=(("none", {}),), C=32, H=8, G=1, D=4, L=5), 5
+    at, how, encoding = At.of(T, n=cfg.L), {"layout": cfg.layout}, cfg.encoding(0)
+    content = responses.random_content(cfg, encoding, T, 1)
+    found = responses.weights(encoding, {}, at, [T - 1], how, **content)[0]
+    same(found, responses.attention_weights(encoding, {}, at, how, content)[:, -1], 1e-12)
+
+
 @pytest.mark.parametrize("name", ["alibi", "retnet", "rwkv4"])
 def test_rows_of_a_layer_are_those_of_all(name):
     """Whichever are asked for, also more than go at once; responses, which are to random directions, are

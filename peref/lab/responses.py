@@ -68,14 +68,18 @@ def weights(
     encoding: Encoding, p: Any, at: At, rows: Sequence[int], how: Any, *, q: Any, k: Any, v: Any, x: Any
 ) -> Any:
     """The weights of row rows[b] of sequence b, [B,H,S]."""
-    (B, H), (G, S), tape = q.shape[:2], k.shape[1:3], Tape()
-    watched, n = tape.watch(v), H // G
+    (B, H, _, D), (G, S), tape = q.shape, k.shape[1:3], Tape()
+    watched, found, u = tape.watch(v), np.zeros((B, H, S)), np.full(D, D**-0.5, v.dtype)
     o, _ = hooks.attend_heads(PLAIN, encoding, p, q, k, watched, x, at, **how)
     assert isinstance(o, Var)
-    dy = np.zeros(o.shape, o.dtype)
-    for b, t in enumerate(rows):  # each query head of a key-value head by a channel of its own
-        dy[b, :, t, :n] = np.tile(np.eye(n), (G, 1))
-    return tape.gradients(o, dy)[watched][..., :n].swapaxes(2, 3).reshape(B, H, S)
+    recorded = list(tape.entries)
+    for r in range(H // G):  # the r-th query head of every key-value head: there may be more than channels
+        dy = np.zeros(o.shape, o.dtype)
+        for b, t in enumerate(rows):
+            dy[b, r :: H // G, t] = u
+        tape.entries = list(recorded)
+        found[:, r :: H // G] = tape.gradients(o, dy)[watched] @ u
+    return found
 
 
 def attention_weights(encoding: Encoding, p: Any, at: At, how: Any, content: dict[str, Any]) -> Any:
