@@ -78,10 +78,8 @@ def all_layers(found: Found) -> Config | None:
     """All layers at once, as the shortest cycle of encodings; None where one rotation says it, or where heads
     differ.
     """
-    order, known = (
-        found.by_layer(found.layers or 0),
-        {*found.still, *(n for r in found.rotations for n in r.which)},
-    )
+    order = found.by_layer(found.layers or 0)
+    known = {*found.still, *(n for r in found.rotations for n in r.which)}
     heads = {(r.cfg.R, r.cfg.D, r.cfg.layout) for r in found.rotations}
     if known < set(range(len(order))) or len(heads) > 1 or all(r is order[0] for r in order):
         return None

@@ -265,11 +265,12 @@ class Traces:
         and angles or not; its own size at least.
         """
         layer = self.group(names[0])
-        rng = generator(0, f"rounding of layer {layer}")
+        rounded = rounding(generator(0, f"rounding of layer {layer}"), MOVED_BY)
+        # what is not known is not rounded: random numbers cost more than what they move
+        noise = lambda x: x if np.isnan(x).all() else rounded(x)
         square = {name: np.zeros(made[name].shape) for name in names}
         for _ in range(PASSES):
-            how = {"moved": rounding(rng, MOVED_BY), "angles": angles, "last": names[-1]}
-            noisy = follow(engine, self.theirs, layer, **how)
+            noisy = follow(engine, self.theirs, layer, moved=noise, angles=angles, last=names[-1])
             for name in names:
                 off = (taken(noisy, self.theirs, name) - made[name]) / MOVED_BY
                 square[name] += np.where(np.isfinite(off), off, 0) ** 2
