@@ -73,6 +73,15 @@ def test_runs_are_removed_whole_and_no_others(cli, trained):
     assert [str(path) for path in Path("runs").iterdir()] == [trained[1]]
 
 
+def test_a_link_to_a_run_is_not_removed(cli, trained):
+    """Nor is anything beside it: the link would be gone, and the run still there."""
+    Path("link").symlink_to(trained[0])
+    code, _, err = cli("runs", "--remove", trained[1], "link")
+    assert (code, "link is a link to" in err) == (2, True)
+    assert Path("link").is_symlink()
+    assert all(Path(run).is_dir() for run in trained)
+
+
 @pytest.mark.parametrize("last", ["text.txt", "runs", "gone"])
 def test_nothing_is_removed_where_one_is_no_run(cli, trained, last):
     code, _, err = cli("runs", "--remove", *trained, last)

@@ -26,6 +26,8 @@ def command(given: Given) -> Document:
         raise Misuse("--remove wants the runs by name")
     folders = [Path(one) for one in given.named] or [run.folder for run in runs_in(Path(given.runs))]
     if given.remove:
+        if link := next(filter(Path.is_symlink, folders), None):
+            raise Misuse(f"{link} is a link to {link.resolve()}; name that folder; nothing was removed")
         for run in [open_run(folder) for folder in folders]:
             remove(run)
         rows: list[dict[str, Any]] = [{"run": str(folder)} for folder in folders]
