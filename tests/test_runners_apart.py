@@ -3,6 +3,7 @@ leave processes and files behind.
 """
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -159,3 +160,17 @@ def test_it_ends_with_us(tmp_path, temporary, number, way):
         assert process.wait(60) == 128 + number
     assert gone(int(log.read_text()))
     assert list(temporary.iterdir()) == []
+
+
+def test_a_process_with_many_open_files_asks_too(tmp_path):
+    (tmp_path / "mine.py").write_text("def f(case, inputs): ...\n")
+    text = """if True:
+        import os, resource
+        from peref.golden.judge.isolated import function_of
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
+        keep = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        with function_of("mine:f"):
+            print("asked")
+    """
+    command, path = [sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, cwd=tmp_path, env=path, capture_output=True).stdout == b"asked\n"

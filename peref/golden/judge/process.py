@@ -98,7 +98,11 @@ class Respondent:
 
     def read(self, seconds: float) -> bool:
         """Take what it writes within so many seconds; whether it wrote anything, or closed a pipe."""
-        ready = select.select(self.pipes, [], [], seconds)[0]
+        waiting = select.poll()  # select.select takes no descriptor above 1023
+        for pipe in self.pipes:
+            waiting.register(pipe, select.POLLIN)
+        found = dict(waiting.poll(1000 * seconds))
+        ready = [pipe for pipe in self.pipes if pipe.fileno() in found]
         for pipe in ready:
             part = os.read(pipe.fileno(), PART)
             if not part:
