@@ -157,7 +157,7 @@ def progress_of(
     bar: Progress, before: float, costs: tuple[float, float], trained: float, evaluated: float, words: str
 ) -> None:
     """So much of an entry's training and evaluation is done, 0 to 1. Raises Interrupted after a signal."""
-    bar.check()
+    bar.stop_if_asked()
     bar.to(round(before + trained * costs[0] + evaluated * costs[1]), words)
 
 

@@ -96,7 +96,7 @@ class Progress:
         """Whether to end: after a signal, or where whoever read has left."""
         return self.deaf or bool(self.signals and self.signals.asked)
 
-    def check(self, so_far: str = "") -> None:
+    def stop_if_asked(self, so_far: str = "") -> None:
         """Raises Interrupted where it is to end."""
         if self.stopping():
             asked = self.signals and self.signals.asked

@@ -107,7 +107,7 @@ def searched(reader: Reader, given: Given, bar: Progress) -> tuple[Candidate, di
 
     def go_on() -> None:
         best = min(((loss, one) for (part, one), loss in known.items() if part == 0), default=None)
-        bar.check(f"; the best so far: --set {lab.said(best[1])}" if best else "")
+        bar.stop_if_asked(f"; the best so far: --set {lab.said(best[1])}" if best else "")
 
     def loss(part: int, one: Candidate) -> float:
         if (part, one) not in known:

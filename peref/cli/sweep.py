@@ -100,7 +100,7 @@ def all_command(given: Given) -> Document:
     with pool as workers, signals.gently():
         lab.drive(sweep, workers, task, live, lambda: bool(signals.asked))
     if signals.asked:
-        live.check()
+        live.stop_if_asked()
     return document_of(given, sweep)
 
 
@@ -126,7 +126,7 @@ def task_command(given: Given) -> Document:
                 for n, record in lab.work(sweep, wanted, be, bar.stopping, bar.line):
                     if record["event"] == "step":
                         bar.to(bar.count + 1, f"task {n}, loss {record['loss']:.4f}")
-            bar.check()
+            bar.stop_if_asked()
     return document_of(given, sweep, wanted)
 
 

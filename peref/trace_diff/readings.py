@@ -264,7 +264,7 @@ def of_tables(engine: Engine, layer: int) -> Iterator[Said]:
         tables = lambda this: [one._replace(**{name: now(one)}) for one in this.tables]
         return {"once": lambda this: replace(this, tables=tables(this))}
 
-    for words, f in ROTATIONS.items() if kind.pe.rotate else ():
+    for words, f in ROTATIONS.items() if has_rotation(kind) else ():
         says = "see the config's encoding and peref show --config"
         yield f"layer {layer}: {words}", says, with_tables("rotation", lambda a, f=f: f(*a, cfg.D))
     for words, f in TEMPERATURES.items() if kind.temperature != "none" else ():
@@ -368,7 +368,7 @@ class Rows(NamedTuple):
 
 OTHER_WAYS = (
     Rows(
-        lambda cfg, kind: kind.pe.rotate,
+        lambda cfg, kind: has_rotation(kind),
         "q and k turn, the first channels of each head",
         {
             "v turns as well": {"heads": lambda t, x: weigh(t("probabilities"), turned(t, t("v")))},
@@ -376,7 +376,9 @@ OTHER_WAYS = (
         },
     ),
     Rows(
-        lambda cfg, kind: kind.pe.rotate and (cfg.unit_heads or (cfg.qk_norm and cfg.qk_norm_over == "head")),
+        lambda cfg, kind: (
+            has_rotation(kind) and (cfg.unit_heads or (cfg.qk_norm and cfg.qk_norm_over == "head"))
+        ),
         "QK-norm comes before q and k turn",
         {
             "QK-norm stands behind the rotation": {
@@ -405,7 +407,7 @@ OTHER_WAYS = (
         },
     ),
     Rows(
-        lambda cfg, kind: attends(kind) and (kind.pe.bias or kind.pe.score),
+        lambda cfg, kind: attends(kind) and (kind.pe.bias is not None or kind.pe.score is not None),
         "what the encoding says is added to the scaled logits",
         {
             "what is added to the logits is scaled too": {
@@ -452,6 +454,11 @@ ENDS: dict[str, dict[str, Way]] = {
     "the loss is a mean over all tokens": {"loss": lambda t, x: t.cross_entropies()[1].mean()},
     "the loss is of the same token, not of the next": {"loss": lambda t, x: t.cross_entropies(0)[0]},
 }
+
+
+def has_rotation(kind: Layer) -> bool:
+    """Whether q and k turn."""
+    return kind.pe.rotate is not None
 
 
 def attends(kind: Layer) -> bool:
