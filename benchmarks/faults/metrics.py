@@ -12,7 +12,7 @@ from benchmarks.faults import SMALL, SOUND, Mutant, bits, conduct, copied, stepp
 
 STEP, OLDER = 8, 6  # the checkpoints that are there
 MUTANTS: dict[str, Mutant] = {
-    "no digest is compared": ("peref.records.digest_of", "lambda text: ''"),
+    "no digest is compared": ("peref.records.digest_of", "lambda fd, length: ''"),
 }
 
 

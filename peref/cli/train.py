@@ -39,7 +39,8 @@ FIRST_SHAPE = next(iter(SHAPES))
 FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
 # what may be said again when a run goes on
 FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume", "as_json")
-Work = tuple[Run, Lesson, Backend]
+Marks = dict[str, float]  # yardsticks, by name
+Work = tuple[Run, Lesson, Marks, Backend]
 # model, recipe, what is trained on and where that is, perhaps the weights to begin with
 New = tuple[Any, ...]
 RUN_OR_NEWEST: dict[str, Any] = {"metavar": "[RUN]", "is_flag": False, "flag_value": NEWEST}
@@ -129,10 +130,11 @@ def command(given: Given) -> Document:
     began = time.perf_counter()
     # the loop looks at every loss and gradient itself, and names the one that is not finite
     with np.errstate(all="ignore"), never_empty(Path(given.runs)):
-        run, corpus, be = begin(given) if given.resume is None else go_on(given)
+        work = begin(given) if given.resume is None else go_on(given)
+        run, corpus, *_ = work
         try:
             with given.signals.gently():
-                done = follow(run, corpus, be, given)
+                done = follow(*work, given)
         except Interrupted as end:
             again = text.command("train", "--resume", run.folder, *files_of(run))
             details = {"run": str(run.folder), **end.details}
@@ -183,8 +185,9 @@ def begin(given: Given) -> Work:
         )
     loop.check_recipe(cfg, recipe, corpus, given.backend)
     be = found.backend_of(given, recipe.dtype, not given.no_record)
+    marks = yardsticks_of(corpus)  # before there is a run: they take long, and may be interrupted
     run = loop.create_run(given.runs, cfg, recipe, corpus, spec, be, sys.argv[1:], *weights)
-    return run, corpus, be
+    return run, corpus, marks, be
 
 
 def from_weights(given: Given, said: dict[str, Any]) -> New:
@@ -259,10 +262,10 @@ def go_on(given: Given) -> Work:
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
     corpus = found.read_by(run, given.data)
     dtype = Recipe.from_json(run.record["recipe"]).dtype
-    return run, corpus, found.backend_of(given, dtype, not given.no_record)
+    return run, corpus, yardsticks_of(corpus), found.backend_of(given, dtype, not given.no_record)
 
 
-def yardsticks_of(corpus: Lesson) -> dict[str, float]:
+def yardsticks_of(corpus: Lesson) -> Marks:
     """What there is to beat; of a task, and of a tokenizer's tokens, nothing."""
     if isinstance(corpus, Exercise) or corpus.train.dtype != np.uint8:
         return {}
@@ -290,14 +293,14 @@ def verifies(run: Run) -> bool:
         return False
 
 
-def follow(run: Run, corpus: Lesson, be: Backend, given: Given) -> dict[str, Any]:
+def follow(run: Run, corpus: Lesson, marks: Marks, be: Backend, given: Given) -> dict[str, Any]:
     """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved
     after a signal.
     """
     bar: Progress  # from the step on at which the run stands
     records = loop.train(run, corpus, be, say=given.note, stopping=lambda: bar.stopping())
     start = next(records)
-    marks = introduce(run, corpus, be, start, given)
+    introduce(run, corpus, marks, be, start, given)
     speed, steps, valid, unit = 0.0, start["steps"], None, unit_of(run.record)
     with given.progress(steps, "step", start=start["step"], every=EVERY) as bar:
         for record in records:
@@ -329,9 +332,11 @@ def unit_of(record: dict[str, Any]) -> str:
     return "byte" if record["config"]["causal"] else "masked byte"
 
 
-def introduce(run: Run, corpus: Lesson, be: Backend, start: dict[str, Any], given: Given) -> dict[str, float]:
-    """What runs, on what, where, and what there is to beat, which is returned."""
-    marks, say = yardsticks_of(corpus), given.say
+def introduce(
+    run: Run, corpus: Lesson, marks: Marks, be: Backend, start: dict[str, Any], given: Given
+) -> None:
+    """What runs, on what, where, and what there is to beat."""
+    say = given.say
     cfg, recipe = model_of(run), Recipe.from_json(run.record["recipe"])
     decoder = cfg.decoder if isinstance(cfg, Pair) else cfg
     like_it = f"; an encoder like it of {cfg.encoder.layers}" if isinstance(cfg, Pair) else ""
@@ -360,7 +365,6 @@ def introduce(run: Run, corpus: Lesson, be: Backend, start: dict[str, Any], give
         beat = ", ".join(f"{name} {marks[key]:.3f}" for name, key in bpb.items())
         say("yardsticks", f"{beat} bits/byte")
     say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
-    return marks
 
 
 def sizes_of(cfg: Config) -> str:

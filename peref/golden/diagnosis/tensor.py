@@ -54,7 +54,8 @@ def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[st
     want, (a, b) = entry.want(name), entry.budget(name)
     shape = got.wide.shape
     if (
-        got.bits.size != want.size
+        len(letters) != want.ndim
+        or got.bits.size != want.size
         or want.ndim > 5
         or not want.any()
         or a is None
