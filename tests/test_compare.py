@@ -96,7 +96,7 @@ def test_losses_are_those_of_eval(compare):
     """By cells of half the length trained for, at every doubling; also of a second seed."""
     found = compare("--pe", "rope,retnet", "--seeds", 2)
     assert [entry["label"] for entry in found["entries"]] == ["rope", "retnet"] * 2
-    assert found["lengths"] == [4, 8, 16, 32]
+    assert (found["lengths"], found["cut"]) == ([4, 8, 16, 32], "sliding, stride 4")
     corpus, be = data.corpus("text.txt"), backends.get("numpy")
     for entry in found["entries"]:
         cfg, params, _ = evaluate.weights_of(run := open_run(entry["run"]))
@@ -109,6 +109,9 @@ def test_losses_are_those_of_eval(compare):
         same_numbers(sum(entry["cut"]) / 512, cut["loss"], 1e-12)
     bits = report.by_length(found, "rope")
     assert bits.shape == (2, 4)
+    curves = next(report.panels(found)).curves
+    assert [(curve.label, curve.dots) for curve in curves[:3]] == [("rope", False), ("", True), ("", True)]
+    same(np.array([curve.y for curve in curves[:3]]), np.array([bits.mean(0), *bits]), 1e-12)
     same_numbers(bits[1, 3], sum(found["entries"][2]["cells"]["32"]) / 512 / math.log(2), 1e-12)
 
 

@@ -122,6 +122,7 @@ def test_a_search_and_what_it_reads(made, monkeypatch):
     evaluated = {(part, tuple(one)): loss for part, one, loss in made.lines}
     asked = [one for part, one in evaluated if part == 0]
     assert said["evaluations"] == len(asked) == 14
+    assert (said["protocol"], said["windows"], said["step"]) == ("non-overlapping", 1, 2)
     assert said["settings"][0] == "factor=4"
     best = tuple(round(100 * float(n)) for n in said["settings"][1].partition("=")[2].split(","))
     chosen = [evaluated[1, one] for one in asked[:3]]

@@ -20,6 +20,7 @@ from peref.config import Config
 from peref.data import DEFAULT
 from peref.environment import environment
 from peref.errors import Misuse, counted
+from peref.evaluate import Protocol
 from peref.lab import comparison
 from peref.lab import comparison_report as lab
 from peref.lab.comparison import Contender, Plan
@@ -129,6 +130,7 @@ def compared(plan: Plan, given: Given) -> dict[str, Any]:
                 at = partial(progress_of, bar, sum(map(sum, costs[:n])), costs[n])
                 results.append(one(entry, plan, root, be, bar, at))
     about: dict[str, Any] = {"bytes": plan.count, "text": plan.corpus.name}
+    about |= {"protocol": str(Protocol()), "cut": str(plan.cut)}
     if plan.task:
         about = {"task": plan.task.name, "words": plan.task.task.words, "samples": plan.count}
     return {

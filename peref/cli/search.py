@@ -12,8 +12,9 @@ from peref.cli import options, text
 from peref.cli.found import Trained, backend_of, named_or_newest, run_text, weights_found
 from peref.cli.options import Document, Given, option
 from peref.cli.progress import Progress
+from peref.environment import environment
 from peref.errors import Misuse
-from peref.evaluate import check_evaluation, in_units
+from peref.evaluate import Protocol, check_evaluation, in_units
 from peref.lab import search as lab
 from peref.lab.comparison_report import TOGETHER, interval
 from peref.lab.paired import estimate
@@ -68,6 +69,8 @@ def command(given: Given) -> Document:
     lines.append(text.labelled("", text.command("train", "--from", str(found.run.folder), *words)))
     document = {"run": str(found.run.folder), "kept": str(reader.kept.path), "factor": factor, "seed": seed}
     document |= {"length": reader.length, "evaluations": count, "settings": settings[1::2], "rows": rows}
+    document |= {"protocol": str(Protocol()), "windows": reader.count, "step": found.step}
+    document |= {"sha256": hashlib.sha256(reader.text).hexdigest(), "environment": environment(reader.be)}
     return document, lines
 
 
@@ -89,7 +92,7 @@ def reader_of(found: Trained, given: Given) -> Reader:
         raise Misuse(f"{what} of held-out text, and there are {len(part):,}; say fewer, or other --data")
     settings = (*given.settings, f"factor={factor:g}")
     be = backend_of(given, found.dtype)
-    about = [run.digest(found.step), length, count, settings, hashlib.sha256(part.tobytes()).hexdigest()]
+    about = [run.digest(found.step), length, count, settings, hashlib.sha256(part).hexdigest()]
     mark = hashlib.sha256(store.canonical([*about, share.code(), be.name]).encode()).hexdigest()[:12]
     kept = Lines(run.folder / "eval" / f"{METHOD}-{length}-{mark}.jsonl")
     store.check_writable(kept.path.parent, run.folder)

@@ -85,6 +85,11 @@ class Plan(OnText):
     def grid(self) -> list[int]:
         return lengths_of(self.task, self.longest) if self.task else lengths(self.L, self.longest)
 
+    @property
+    def cut(self) -> Protocol:
+        """How a text is read with its context cut to the length trained for."""
+        return Protocol(max(1, self.L // 2))
+
     def tokens(self, n: int) -> int:
         """What a model reads at length n."""
         return replace(self.task, longest=n).tokens if self.task else n
@@ -270,8 +275,7 @@ def losses_of(
     summed over cells of plan.grid[0] bytes.
     """
     check_evaluation(entry.at(plan.longest), params, plan.text, plan.longest)
-    placed, cell, L = be.place(params), plan.grid[0], plan.L
-    cut, read = Protocol(max(1, L // 2)), 0
+    placed, cell, read = be.place(params), plan.grid[0], 0
 
     def cells(n: int, protocol: Protocol) -> list[float]:
         found = np.zeros(plan.count)
@@ -286,7 +290,7 @@ def losses_of(
             )
         return found.reshape(-1, cell).sum(1).tolist()
 
-    return {"cells": {str(n): cells(n, Protocol()) for n in plan.grid}, "cut": cells(L, cut)}
+    return {"cells": {str(n): cells(n, Protocol()) for n in plan.grid}, "cut": cells(plan.L, plan.cut)}
 
 
 def memory(cfg: Config, params: Arrays) -> dict[str, float]:
