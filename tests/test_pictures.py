@@ -364,6 +364,17 @@ def test_long_names_stand_under_the_words_of_the_axis_however_many_they_are():
     assert names_box.y1 <= ax.xaxis.label.get_window_extent().y0
 
 
+def test_of_curves_alike_the_lightest_is_seen_on_white():
+    """By the contrast that WCAG 2.1 (1.4.11) asks of graphics, 3 to 1."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    for k in range(8):
+        c = np.array(pictures.shade(Curve([0], [0], of=(k, 8)))[:3])
+        linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+        assert 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05) >= 3
+
+
 def test_thirteen_curves_are_told_apart(tmp_path):
     """Colours come again dotted, and the picture grows by the names under it: the panels keep their size."""
     imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread

@@ -45,6 +45,7 @@ MAPS = "over the prompt: rows are queries, columns keys, darker is more (of a ro
 # panels, and maps of one layer each, in a row; inches
 GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
+LIGHTEST = 0.64  # of a scale of colours: it differs from white by 3 to 1, which WCAG 2.1 (1.4.11) asks
 LEGIBLE = 6.5  # points of a token beside a map, at least
 LONGEST_BESIDE = 24  # letters of a label; a longer one would hide the curves
 UNDER, ENTRY = 36, 0.16  # points from an axis to a legend under its words; inches of an entry there
@@ -126,7 +127,7 @@ def shade(curve: Curve) -> Any:
     """The colour of one of several curves alike."""
     if curve.plain or curve.of is None:
         return GREY if curve.plain else None
-    return matplotlib.colormaps["viridis"](0.9 * curve.of[0] / max(curve.of[1] - 1, 1))
+    return matplotlib.colormaps["plasma"](LIGHTEST * curve.of[0] / max(curve.of[1] - 1, 1))
 
 
 def scales(panel: Panel) -> str:
