@@ -125,7 +125,7 @@ def test_a_page_of_two_runs(cli):
 
 def test_a_run_of_a_task_and_a_prompt_of_ones_own(cli):
     """By answers instead of bits; a prompt inside the length has nothing beyond it. Names of runs alike are
-    told apart, and what is HTML in a name is text.
+    told apart.
     """
     run = trained(cli, "--task", "induction", "--pe", "retnet", "--len", 8)
     words = ["report", run, "--prompt", "a!b!", "-o", "x.html", "--backend", "numpy", "--json"]
@@ -138,6 +138,16 @@ def test_a_run_of_a_task_and_a_prompt_of_ones_own(cli):
     other = trained(cli, "--task", "induction", "--pe", "retnet", "--len", 8, "--seed", 1)
     code, out, _ = cli("report", run, other, "--backend", "numpy", "--json")
     assert [one["name"] for one in json.loads(out)["runs"]] == ["retnet (1)", "retnet (2)"]
+
+
+def test_a_name_that_is_html_is_text(cli, monkeypatch):
+    run = trained(cli, "--pe", "rope", "--len", 8, "--data", "text.txt")
+    monkeypatch.setattr(Config, "named", "<b>\"'")
+    code, _, err = cli("report", run, "--bytes", 100, "--backend", "numpy")
+    assert code == 0, err
+    page = Path("report.html").read_text().partition("<body>")[2]
+    assert "<b>" not in page
+    assert page.count("&lt;b&gt;&quot;&#x27;") == 3  # in the table, over its own part, beside the picture
 
 
 def test_what_is_not_drawn(cli):
