@@ -70,8 +70,12 @@ def command(given: Given) -> Document:
     document = {"run": str(found.run.folder), "kept": str(reader.kept.path), "factor": factor, "seed": seed}
     document |= {"length": reader.length, "evaluations": count, "settings": settings[1::2], "rows": rows}
     document |= {"protocol": str(Protocol()), "windows": reader.count, "step": found.step}
-    document |= {"sha256": hashlib.sha256(reader.text).hexdigest(), "environment": environment(reader.be)}
+    document |= {"sha256": sha256_of(reader.text), "environment": environment(reader.be)}
     return document, lines
+
+
+def sha256_of(tokens: np.ndarray) -> str:
+    return hashlib.sha256(tokens.tobytes()).hexdigest()
 
 
 def reader_of(found: Trained, given: Given) -> Reader:
@@ -92,7 +96,7 @@ def reader_of(found: Trained, given: Given) -> Reader:
         raise Misuse(f"{what} of held-out text, and there are {len(part):,}; say fewer, or other --data")
     settings = (*given.settings, f"factor={factor:g}")
     be = backend_of(given, found.dtype)
-    about = [run.digest(found.step), length, count, settings, hashlib.sha256(part).hexdigest()]
+    about = [run.digest(found.step), length, count, settings, sha256_of(part)]
     mark = hashlib.sha256(store.canonical([*about, share.code(), be.name]).encode()).hexdigest()[:12]
     kept = Lines(run.folder / "eval" / f"{METHOD}-{length}-{mark}.jsonl")
     store.check_writable(kept.path.parent, run.folder)
