@@ -375,6 +375,39 @@ def test_a_mistake_in_a_guess_is_not_hidden(book, error):
         answer.fits(raising(error))
 
 
+@pytest.mark.parametrize("error", [ValueError, IndexError, np.exceptions.AxisError, ZeroDivisionError])
+def test_a_mistake_in_a_family_is_not_hidden(book, error):
+    """A family ends where the reference refuses to compute, and nowhere else."""
+
+    def family(kind):
+        def of_one_and_none(answer):
+            yield guess("basic", "a guess", lambda answer: None)
+            raise kind("a slip of the pen")
+
+        return of_one_and_none
+
+    answer = Answer(book.entries["rope.op/default"], {})
+    assert len(list(ranking.guesses_of(family(Misuse), answer))) == 1
+    with pytest.raises(error, match="slip"):
+        list(ranking.guesses_of(family(error), answer))
+
+
+unscaled = lambda case, a: expected(case, a, replace(case.config.encoding(0), scale=lambda D: 0.0))
+late = lambda case, a: expected(case, a, None, replace(case.at, i=case.at.i + 1, j=case.at.i + 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "case", "flag"),
+    [
+        (unscaled, "alibi.attn/default", "attn.scale"),
+        (late, "rope_mixed.table/default", "position.off_by_one"),
+    ],
+)
+def test_a_family_goes_on(book, change, case, flag):
+    """Logits without q k, and heads that turn by angles of their own: a family once ended there."""
+    assert named(wrong(book, change, case))[0].flag == flag
+
+
 @pytest.mark.parametrize("encoding", ["learned", "xpos", "t5", "cope", "path", "retnet"])
 def test_a_wrong_derivative_beside_right_cases(book, encoding):
     """Of each hook, at each level that has one: a guess at derivatives is held against those of cases that

@@ -188,7 +188,7 @@ def of_sizes(value: float, scale: float, mine: Any) -> Any:
     """That scale: as a power of D or C where it is one here, so that it is another elsewhere."""
     for power in (-0.25, -0.5, -1.0):
         for size in "DC":
-            if abs(getattr(mine, size) ** power / value - 1) < 1e-5:
+            if abs(getattr(mine, size) ** power - value) < 1e-5 * abs(value):
                 return lambda s, c, size=size, power=power: getattr(c, size) ** power
     return lambda s, case: value * s / scale
 

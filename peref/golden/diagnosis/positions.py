@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.operation import parameters_in
+from peref.golden.compute.operation import parameters_in, turns_apart
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import EITHER, Row, computed, family, guesses, on_case, rows
 from peref.golden.diagnosis.pairs import cosines
@@ -196,9 +196,13 @@ def row_of(case: Any, a: Any, j: Any) -> Any:
 
 
 def observed(answer: Answer) -> Any:
-    """The same of each token, from what came: [T,K] or [B,T,K]; None where it cannot be read."""
+    """The same of each token, from what came: [T,K] or [B,T,K]; None where it cannot be read, or each head
+    has its own.
+    """
     case = answer.case
     if case is None or case.at.i.ndim == 3 or not answer.wrong or answer.derivative:
+        return None
+    if turns_apart(case.config.encoding(0)):
         return None
     if case.hook != "embed":
         return cosines(answer)

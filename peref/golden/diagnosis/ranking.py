@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from peref.errors import PerefError
 from peref.golden.diagnosis import (
     attention,
     backward,
@@ -30,7 +31,7 @@ from peref.golden.diagnosis import (
     tensor,
     traces,
 )
-from peref.golden.diagnosis.answer import BROKEN, INVENTED, SHOWN, Answer, Clue, Guess, Trap
+from peref.golden.diagnosis.answer import INVENTED, SHOWN, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.near_misses import likeness, of_probes
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.cases import OPERATIONS
@@ -289,8 +290,8 @@ def seen_in(some: list[tuple[Clue, str]], count: int) -> Said:
 
 
 def guesses_of(family: Family, answer: Answer) -> Iterator[Guess | Clue]:
-    """What a family says of a case, as far as it gets."""
-    with contextlib.suppress(*BROKEN):
+    """What a family says of a case, up to one that the reference refuses to compute."""
+    with contextlib.suppress(PerefError):
         yield from family(answer)
 
 
