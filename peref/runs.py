@@ -190,8 +190,8 @@ class Run:
                 os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
             for part in FOLDERS:  # copies leave empty folders out
                 store.check_writable(self.folder / part, self.folder)
-            store.sweep(self.folder)
-            store.sweep(self.folder / "ckpt", self.folder)
+            for part in ("", *FOLDERS):
+                store.sweep(self.folder / part, self.folder)
             yield
 
     @property
@@ -332,7 +332,9 @@ def being_made(root: Path) -> Iterator[Run]:
     refuses.
     """
     with explained(root, "make a run folder"):
-        root.mkdir(parents=True, exist_ok=True)
+        there = next(path for path in (root, *root.parents) if path.exists())
+        with store.opened_folder(root, there, make=True):
+            pass
         for path in store.abandoned(root):
             if path.is_dir() and not path.is_symlink():
                 with contextlib.suppress(PerefError), Run(path).lock():  # or another machine makes it now

@@ -123,7 +123,8 @@ def read_own(path: Path, top: Path | None = None) -> bytes:
 @contextlib.contextmanager
 def opened_folder(folder: Path, top: Path | None = None, make: bool = False) -> Iterator[int]:
     """A descriptor of `folder`: what is done by it is done there, whatever its name means by then. Below
-    `top`, itself unless said, no link is followed; `make`: missing folders are made. Raises OSError.
+    `top`, itself unless said, no link is followed; `make`: missing folders are made, and survive a power cut.
+    Raises OSError.
     """
     top = folder if top is None else top
     fd = os.open(top, DIRECTORY)
@@ -132,6 +133,7 @@ def opened_folder(folder: Path, top: Path | None = None, make: bool = False) -> 
             with contextlib.suppress(FileExistsError):
                 if make:
                     os.mkdir(part, dir_fd=fd)
+                    os.fsync(fd)
             inner = os.open(part, DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
             os.close(fd)
             fd = inner

@@ -102,10 +102,11 @@ def test_create_is_durable_before_it_returns(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), inner(fd))
     )
-    runs.create(tmp_path, ["a"], RECORD)
-    assert Path(synced[0]).name.startswith(".tmp-")
-    made, root = map(Path, synced[1:])
-    assert (made.parent, root) == (tmp_path, tmp_path)
+    runs.create(tmp_path / "new" / "runs", ["a"], RECORD)
+    above, new, *_, file, made, root = map(Path, synced)
+    assert (above, new) == (tmp_path, tmp_path / "new")  # which got names of folders
+    assert (file.parent, made.parent, root) == (made, root, tmp_path / "new" / "runs")
+    assert file.name.startswith(".tmp-")
     assert made.name.startswith(".tmp-")
 
 
@@ -315,11 +316,12 @@ def test_a_folder_that_becomes_a_link_under_the_lock_is_not_followed(run, tmp_pa
 def test_the_lock_sweeps_up_after_the_dead(run):
     process = child("")
     process.communicate()
-    for folder in (run.folder, run.folder / "ckpt"):
+    folders = (run.folder, run.folder / "ckpt", run.folder / "eval")
+    for folder in folders:
         (folder / f".tmp-{process.pid}-a").touch()
         (folder / f".tmp-{os.getpid()}-a").touch()
     with run.lock():
-        for folder in (run.folder, run.folder / "ckpt"):
+        for folder in folders:
             assert [name for name in names(folder) if name.startswith(".tmp")] == [f".tmp-{os.getpid()}-a"]
 
 
@@ -443,7 +445,7 @@ def test_setting_aside_survives_a_power_cut(run, monkeypatch):
         os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd))
     )
     next(run.good_checkpoints([].append), None)
-    assert synced == ["bad", "ckpt"]  # never gone from both
+    assert synced == ["ckpt", "bad", "ckpt"]  # bad/ is new; and never gone from both
 
 
 def test_a_renamed_checkpoint_is_not_trusted(run):
