@@ -12,24 +12,39 @@ from benchmarks.faults.linked import OF_FILES
 from peref.__main__ import ENDING
 from peref.cli.signals import SIGNAL_WORDS
 
-CAMPAIGNS = {"poisoned": 6, "linked": 60, "metrics": 13, "sealed": 40}  # cases each
-IN_PROCESS = {name: import_module(f"benchmarks.faults.{name}") for name in CAMPAIGNS}
+DRAWN = {"poisoned": 6, "linked": 60, "metrics": 13, "sealed": 40}  # cases each
+CHOSEN = {
+    "storage": [
+        ("stopped", "numpy", "killed before it", "replace", 1),
+        ("stopped", "numpy", "killed after it", "replace", 0),
+        ("stopped", "numpy", "killed half-way", "write", 37),
+        ("stopped", "numpy", "a short write", "write", 37),
+        ("stopped", "numpy", "no space", "write", 36),
+        ("stopped", "numpy", "no rights", "open", 80),
+        ("new", "numpy", "I/O error", "fsync", 9),
+        ("stopped", "numpy", "I/O error, though done", "unlink", 4),
+    ],
+    "power": [("new", "numpy", cut, kept, 0) for cut in (0.16, 0.3, 0.5, 0.99) for kept in (0.0, 0.5, 1.0)],
+}
+IN_PROCESS = {name: import_module(f"benchmarks.faults.{name}") for name in (*DRAWN, *CHOSEN)}
 STOPPED = import_module("benchmarks.faults.stopped")
 
 
 def sample(name):
     """Its cases; of the links those that a training meets."""
-    cases = IN_PROCESS[name].cases(random.Random(0), CAMPAIGNS[name])
+    if name in CHOSEN:
+        return [IN_PROCESS[name].Case(*one) for one in CHOSEN[name]]
+    cases = IN_PROCESS[name].cases(random.Random(0), DRAWN[name])
     return [case for case in cases if name != "linked" or case.command == "train"]
 
 
-@pytest.mark.parametrize("name", CAMPAIGNS)
+@pytest.mark.parametrize("name", IN_PROCESS)
 def test_no_case_has_a_fault(name):
     found = {str(case): words for case in sample(name) if (words := tried(IN_PROCESS[name].fault, case))}
     assert found == {}
 
 
-@pytest.mark.parametrize(("name", "mutant"), [(n, m) for n in CAMPAIGNS for m in IN_PROCESS[n].MUTANTS])
+@pytest.mark.parametrize(("name", "mutant"), [(n, m) for n in IN_PROCESS for m in IN_PROCESS[n].MUTANTS])
 def test_a_guard_that_is_away_is_noticed(name, mutant):
     assert noticed(IN_PROCESS[name].fault, sample(name), IN_PROCESS[name].MUTANTS[mutant])
 

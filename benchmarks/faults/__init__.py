@@ -1,39 +1,51 @@
 """Campaigns of faults: each does to tiny runs what disks, signals, people and cosmic rays do, and says what
 was lost, believed or written elsewhere.
 
-    python -m benchmarks.faults.stopped      signals, with readers that are there, gone, slow or full
-    python -m benchmarks.faults.poisoned     numbers that are not finite, in weights and moments
-    python -m benchmarks.faults.linked       links, FIFOs and folders in place of the files of a run
-    python -m benchmarks.faults.metrics      damaged metrics.jsonl
-    python -m benchmarks.faults.sealed       run.json and checkpoints with a right seal and strange contents
-    python -m benchmarks.faults.kernel_cache damaged files of compiled kernels
+    python -m benchmarks.faults              what has been done so far, a table
+    python -m benchmarks.faults NAME         go on with a campaign; --record adds what it did to that
 
-A campaign is a list of cases that follow from a seed, and `fault(case, folder)`, which is "" or words about
-what went wrong. MUTANTS are guards taken away, by the name of what is replaced: a campaign that finds
-nothing without a guard proves nothing. Exit code 0 when no case has a fault and every mutant has one.
-The tests hold a sample of the same cases and all mutants.
+    storage      faults and kills at every call to the disk
+    power        power cuts, from a recorded trace of these calls
+    flipped      every single bit of the files of a run, of a kernel and of golden files
+    fuzzed       files with right structure and strange contents, read in process and by whole commands
+    killed       kill -9 at random moments
+    stopped      signals, with readers that are there, gone, slow or full
+    poisoned     numbers that are not finite, in weights, moments and gradients
+    shared       many writers of one run, many workers of one sweep
+    repeated     the same bits under other threads, hash seeds, locales and time zones
+    linked       links, FIFOs and folders in place of the files of a run
+    metrics      damaged metrics.jsonl
+    sealed       run.json and checkpoints with a right seal and strange contents
+    kernel_cache damaged files of compiled kernels
+
+A campaign is a module with `cases(random, count)`, which draws about so many (COUNT unless said), and
+`fault(case, folder, mutant)`, which is "" or words about what went wrong; where a case is many, `size(case)`
+says how many. MUTANTS are guards taken away, by the name of what is replaced: a campaign that finds nothing
+without a guard proves nothing. The tests hold a sample of the same cases and all mutants.
 """
 
-import argparse
+import atexit
 import contextlib
 import hashlib
 import io
 import os
-import random
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from peref import data, runs
+from peref import backends, data, runs, share, store
+from peref.__main__ import ENDING
 from peref.backends import Backend
 from peref.cli import run as run_command
 from peref.cli.found import exercise_of
@@ -52,6 +64,11 @@ TEXT = b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000
 SMALL = Recipe(steps=12, batch=2, warmup=2, rate=1e-2, save_every=3, valid_every=4, valid_bytes=70)
 CFG = Config(pe=(("alibi", {}),), L=8, C=16, layers=1, H=2)
 MASKED = replace(CFG, causal=False)
+TRAIN = """train --pe alibi --width 16 --heads 2 --layers 1 --len 8 --batch 2 --rate 1e-2 --warmup 2
+--steps 12 --save-every 3 --valid-every 4 --valid-bytes 70 --threads 1"""  # a run of CFG and SMALL
+BACKENDS = ("numpy", "numba")
+CODE = cache(share.code)  # which takes longer than a tiny run
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where no disk is waited for
 MODELS = {"text": CFG, "masked": MASKED, "task": Pair(MASKED, replace(CFG, cross=True))}
 
 
@@ -65,7 +82,43 @@ def without(mutant: Mutant) -> Iterator[None]:
 
 def evaluated(code: str) -> Any:
     """What stands in for a guard."""
-    return eval(code, {"os": os, "contextlib": contextlib})  # from MUTANTS, beside the campaign
+    return eval(
+        code, {"os": os, "stat": stat, "contextlib": contextlib, "store": store}
+    )  # from MUTANTS, beside the campaign
+
+
+@contextlib.contextmanager
+def intercepted(names: Sequence[str], instead: Callable[..., Any]) -> Iterator[None]:
+    """Inside, these functions of os are instead(name, function, *args, **how)."""
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(mock.patch(f"os.{name}", partial(instead, name, getattr(os, name))))
+        yield
+
+
+def begin_fork(work: Callable[[], int]) -> int:
+    """The pid of a copy of this process, which ends with what `work` returns for its exit code."""
+    if pid := os.fork():
+        return pid
+    code = 70
+    try:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        code = work()
+    finally:
+        os._exit(code)
+
+
+def ended(pid: int) -> int:
+    """How it ended: its exit code, or minus the number of a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def commanded(*args: Any, into: Path) -> int:
+    """Exit code of a command line; what it says on stderr goes to a file."""
+    code, err = said(*args)
+    into.write_text(err)
+    return code
 
 
 def started(folder: Path, *args: str, mutant: Mutant = SOUND, **how: Any) -> subprocess.Popen:
@@ -81,18 +134,27 @@ def said(*args: Any) -> tuple[int, str]:
     """Exit code and stderr of a command line, in this process; encodings of people's own that were loaded in
     it before have no part in it, and an internal error is not laid at their door.
     """
-    nobody = mock.patch("peref.modules.everyone", dict)
-    with nobody, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+    nobody, code = mock.patch("peref.modules.everyone", dict), mock.patch("peref.share.code", CODE)
+    with (
+        nobody,
+        code,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
         code = run_command([str(arg) for arg in args], Signals())
     return code, err.getvalue()
 
 
-def begun(root: Path, kind: str = "text") -> runs.Run:
+def backend_of(name: str) -> Backend:
+    return Backend() if name == "numpy" else backends.get(name, threads=1)
+
+
+def begun(root: Path, kind: str = "text", backend: str = "numpy") -> runs.Run:
     """A new tiny run, one of MODELS, on TEXT, which lies beside it, or on a task."""
     (root / "text.txt").write_bytes(TEXT)
     spec, model = str(root / "text.txt"), MODELS[kind]
     corpus = Exercise("reverse", CFG.L - 1) if kind == "task" else data.corpus(spec)
-    return create_run(root / "runs", model, SMALL, corpus, spec, Backend(), ["train"])
+    return create_run(root / "runs", model, SMALL, corpus, spec, backend_of(backend), ["train"])
 
 
 def stepped_to(
@@ -112,24 +174,37 @@ def lines_of(folder: Path) -> int:
     return 0
 
 
+def new_folder() -> Path:
+    """A folder that is there as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix="peref-faults-", dir=MEMORY))
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
 @cache
-def stopped_run(step: int, kind: str) -> Path:
+def stopped_run(step: int, kind: str, backend: str) -> Path:
     """A folder with a run that was stopped after `step`, to be copied by `copied`."""
-    root = Path(tempfile.mkdtemp(prefix="peref-faults-"))
-    stepped_to(begun(root, kind), step)
+    root = new_folder()
+    stepped_to(begun(root, kind, backend), step, backend_of(backend))
     return root
 
 
-def copied(step: int, root: Path, kind: str = "text") -> runs.Run:
+def copied(step: int, root: Path, kind: str = "text", backend: str = "numpy") -> runs.Run:
     """A copy, under `root`, of the run that was stopped after `step`; its text lies beside it."""
-    shutil.copytree(stopped_run(step, kind), root, dirs_exist_ok=True)
+    shutil.copytree(stopped_run(step, kind, backend), root, dirs_exist_ok=True)
     (folder,) = (root / "runs").iterdir()
     return runs.Run(folder)
 
 
+@cache
+def undisturbed(backend: str = "numpy") -> runs.Run:
+    """A run that nothing happens to."""
+    return copied(SMALL.steps, new_folder(), backend=backend)
+
+
 def bits(run: runs.Run) -> dict[str, str]:
     """What a repeated run repeats: the metrics and the checkpoint of the last step."""
-    paths = [run.folder / "metrics.jsonl", run.folder / "ckpt" / f"{run.record['steps']:08d}.safetensors"]
+    paths = [run.folder / "metrics.jsonl", run.folder / "ckpt" / f"{SMALL.steps:08d}.safetensors"]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
 
@@ -144,32 +219,9 @@ def content(path: Path) -> Any:
     return path.read_bytes() if path.is_file() else path.stat().st_mode
 
 
-def conduct(
-    about: str,
-    cases: Callable[[random.Random, int], Sequence[Any]],
-    fault: Callable[[Any, Path], str],
-    mutants: Mapping[str, Mutant],
-    count: int,
-) -> int:
-    """The command of a campaign; returns the exit code. `cases` draws about `count` cases."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=count, help=f"about how many cases  [{count}]")
-    asked = parser.parse_args()
-    drawn = cases(random.Random(asked.seed), asked.count)
-    found = {str(case): words for case in drawn if (words := tried(fault, case))}
-    for case, words in found.items():
-        print(f"FAULT  {case}: {words}")
-    print(f"{len(drawn) - len(found)} of {len(drawn)} cases without a fault, seed {asked.seed}")
-    missed = [name for name, mutant in mutants.items() if not noticed(fault, drawn, mutant)]
-    for name in mutants:
-        print(f"mutant, {name}: {'NOT NOTICED' if name in missed else 'noticed'}")
-    return 1 if found or missed else 0
-
-
 def tried(fault: Callable[..., str], case: Any, mutant: Mutant = SOUND) -> str:
     """What is wrong in a case, in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="peref-faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="peref-faults-", dir=MEMORY) as folder:
         return fault(case, Path(folder), mutant)
 
 

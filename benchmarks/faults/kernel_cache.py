@@ -12,15 +12,15 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.faults import ROOT, SOUND, Mutant, conduct
+from benchmarks.faults import ROOT, SOUND, Mutant, new_folder
 
 KERNELS = ("embedding.take", "norms.rms_norm")  # which take least to compile, of those that every model uses
+COUNT = 85
 MUTANTS: dict[str, Mutant] = {
     "no digest is checked": (
         "peref.backends.numba.kept.payload_of",
@@ -61,7 +61,7 @@ def used(place: Path, mutant: Mutant = SOUND, root: Path = ROOT) -> subprocess.C
 @cache
 def made() -> tuple[Path, str]:
     """A cache with both kernels, to be copied, and the digest of what they compute."""
-    folder = Path(tempfile.mkdtemp(prefix="peref-faults-"))
+    folder = new_folder()
     return folder, json.loads(used(folder).stdout)[0]
 
 
@@ -136,9 +136,3 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
         return f"taken from the cache: {hits}"
     again = json.loads(used(place).stdout)
     return "" if again[2] == [] else f"the next process says: {again[2]}"
-
-
-if __name__ == "__main__":
-    sys.exit(
-        conduct("damage the files of compiled kernels, and compute with them", cases, fault, MUTANTS, 85)
-    )

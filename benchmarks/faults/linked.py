@@ -7,23 +7,21 @@ import contextlib
 import os
 import random
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from unittest import mock
 
 from benchmarks.faults import (
-    SMALL,
     SOUND,
     Mutant,
     bits,
-    conduct,
     copied,
     everything,
+    intercepted,
+    new_folder,
     said,
+    undisturbed,
     without,
 )
 from peref.runs import Run
@@ -31,6 +29,7 @@ from peref.runs import Run
 FILES = ["run.json", "lock", "metrics.jsonl", "timing.jsonl", "ckpt/00000005.safetensors"]
 FOLDERS = ["ckpt", "eval", "ckpt/bad", "bad", "encodings"]
 DAMAGED = "ckpt/00000005.safetensors"  # so that something is moved to ckpt/bad
+COUNT = 90
 MUTANTS: dict[str, Mutant] = {
     "links are followed": ("peref.store.check_own", "lambda path, info=None, folder=False: None"),
     "folders are opened by name": (
@@ -144,30 +143,24 @@ def before_call(number: int, change: Callable[[], None]) -> Iterator[list[str]]:
     """Inside, `change` is called once, before the so-maniest call to the disk; the calls so far."""
     made: list[str] = []
 
-    def counted(name: str, inner: Callable) -> Callable:
-        def call(*args: Any, **how: Any) -> Any:
-            made.append(name)
-            if len(made) == number:
-                made.append("change")  # whose own calls are no reason to change again
-                change()
-            return inner(*args, **how)
+    def counted(name: str, call: Callable, *args: Any, **how: Any) -> Any:
+        made.append(name)
+        if len(made) == number:
+            made.append("change")  # whose own calls are no reason to change again
+            change()
+        return call(*args, **how)
 
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for name in CALLS:
-            stack.enter_context(mock.patch(f"os.{name}", counted(name, getattr(os, name))))
+    with intercepted(CALLS, counted):
         yield made
 
 
 @cache
 def calls_of(command: str) -> int:
     """How often a command calls the disk."""
-    with TemporaryDirectory(prefix="peref-faults-") as folder:
-        run = copied(5, Path(folder))
-        with before_call(0, lambda: None) as made:
-            said(*arguments(run, command))
-        return len(made)
+    run = copied(5, new_folder())
+    with before_call(0, lambda: None) as made:
+        said(*arguments(run, command))
+    return len(made)
 
 
 def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
@@ -209,8 +202,7 @@ def there(case: Case, run: Run, outside: Path, mutant: Mutant) -> str:
         return f"it was refused, but not before something was touched: {err}"
     strange = case.name == DAMAGED and case.change in (to_nothing, a_pipe, a_folder)
     if strange and case.command == "train":  # no file of a higher step does not stop a run
-        whole = undisturbed(outside.parent)
-        return "" if code == 0 and bits(run) == bits(whole) else f"it does not go on: {err}"
+        return "" if code == 0 and bits(run) == bits(undisturbed()) else f"it does not go on: {err}"
     expected = 0 if strange else 2 if case.name == "run.json" and code == 2 else 1
     return "" if code == expected else f"exit code {code}; expected {expected}: {err}"
 
@@ -219,12 +211,3 @@ def damage(path: Path) -> None:
     body = bytearray(path.read_bytes())
     body[-1] ^= 1
     path.write_bytes(body)
-
-
-def undisturbed(folder: Path) -> Run:
-    """A run that nothing happens to."""
-    return copied(SMALL.steps, folder / "undisturbed")
-
-
-if __name__ == "__main__":
-    sys.exit(conduct(__doc__, cases, fault, MUTANTS, 90))

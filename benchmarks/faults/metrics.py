@@ -4,13 +4,13 @@ undisturbed run, mend what an older checkpoint vouches for, and keep what it fou
 
 import json
 import random
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.faults import SMALL, SOUND, Mutant, bits, conduct, copied, stepped_to, without
+from benchmarks.faults import SMALL, SOUND, Mutant, bits, copied, stepped_to, without
 
 STEP, OLDER = 8, 6  # the checkpoints that are there
+COUNT = 78
 MUTANTS: dict[str, Mutant] = {
     "no digest is compared": ("peref.records.digest_of", "lambda fd, length: ''"),
 }
@@ -86,7 +86,3 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
         return "the lines after it are others"
     steps = [record["step"] for record in records]
     return "" if steps == sorted(set(steps)) else f"steps {steps} remain"
-
-
-if __name__ == "__main__":
-    sys.exit(conduct(__doc__, cases, fault, MUTANTS, 78))

@@ -6,19 +6,19 @@ import contextlib
 import copy
 import random
 import signal
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.faults import MODELS, SOUND, Mutant, conduct, copied, said, without
+from benchmarks.faults import MODELS, SOUND, Mutant, copied, said, without
 from peref import records, runs, store
 from peref.errors import PerefError
 
 PATIENCE = 20  # seconds
 STRANGE = [None, True, False, -1, 0, 1.5, 10**6, 10**30, 1e308, "", "x", "\0", "\ud800", "../../x", "é" * 300]
 STRANGE += [[], [1], [None], ["alibi"], [["alibi"]], [[{}, "alibi"]], {}, {"a": 1}, {"alibi": {}}, [[]] * 3]
+COUNT = 800
 MUTANTS: dict[str, Mutant] = {
     "no kinds are checked": ("peref.records.misfit", "lambda x, schema: ''"),
     "no shapes are checked": ("peref.evaluate.check", "lambda cfg, params: None"),
@@ -127,7 +127,3 @@ def reshaped(arrays: dict[str, np.ndarray], draw: random.Random) -> str:
         shapes = {"shape": a[..., :1], "transposed": a.T[None], "empty": a[:0], "flat": a.reshape(-1)}
         arrays[name] = shapes[how]
     return f"{name}: {how}"
-
-
-if __name__ == "__main__":
-    sys.exit(conduct(__doc__, cases, fault, MUTANTS, 800))

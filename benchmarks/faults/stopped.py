@@ -8,14 +8,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from benchmarks.faults import SOUND, TEXT, Mutant, conduct, started
+from benchmarks.faults import SOUND, TEXT, Mutant, started
 
 STEPS = 300
 PATIENCE = 60  # seconds
@@ -23,6 +22,7 @@ TRAIN = f"""train --pe alibi --width 32 --heads 2 --layers 2 --len 64 --batch 4 
 --backend numpy --data text.txt --steps {STEPS} --save-every 250 --valid-every 1000""".split()
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 READERS = ("reads", "leaves first", "leaves after", "left before", "never reads", "full disk", "closed")
+COUNT = 72
 MUTANTS: dict[str, Mutant] = {
     "the handler writes whatever may come": ("peref.cli.signals.tell", "lambda line: os.write(2, line)"),
     "a progress line may fail": (
@@ -147,7 +147,3 @@ def undisturbed() -> list[str]:
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         assert started(Path(folder), *TRAIN, **quiet).wait() == 0
         return digests(Path(folder))
-
-
-if __name__ == "__main__":
-    sys.exit(conduct(__doc__, cases, fault, MUTANTS, 72))

@@ -1,0 +1,90 @@
+"""The command of the campaigns, `python -m benchmarks.faults --help`. Exit code 0 when no case has a fault
+and every mutant has one.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from importlib import import_module
+from typing import Any
+
+from benchmarks.faults import ROOT, noticed, tried
+
+FILE = ROOT / "benchmarks" / "results" / "faults.json"
+Runs = dict[str, list[dict[str, Any]]]  # of each campaign
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description="go on with a campaign")
+    parser.add_argument("name", nargs="?", help="none: print the table of what has been done")
+    parser.add_argument("--seed", type=int, help="[the next that is not recorded]")
+    parser.add_argument("--count", type=int, help="about how many cases")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no case after so many")
+    parser.add_argument("--record", action="store_true", help=f"add the counts to {FILE.relative_to(ROOT)}")
+    asked = parser.parse_args()
+    if asked.name is None:
+        print(table(recorded()))
+        return 0
+    before = [run["seed"] for run in recorded().get(asked.name, [])]
+    seed = max(before, default=-1) + 1 if asked.seed is None else asked.seed
+    run, failed = gone_on(asked.name, seed, asked.count, asked.minutes)
+    if asked.record:
+        known = recorded()
+        known.setdefault(asked.name, []).append(run)
+        FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return int(failed)
+
+
+def recorded() -> Runs:
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+def gone_on(name: str, seed: int, count: int | None, minutes: float) -> tuple[dict[str, Any], bool]:
+    """What the cases of a seed and the mutants came to, and whether that is a failure."""
+    campaign = import_module(f"benchmarks.faults.{name}")
+    size = getattr(campaign, "size", lambda case: 1)
+    part = getattr(campaign, "part", lambda case: "cases")
+    end = time.monotonic() + 60 * minutes
+    drawn = campaign.cases(random.Random(seed), campaign.COUNT if count is None else count)
+    done: Counter[str] = Counter()
+    faults = 0
+    for case in drawn:
+        if time.monotonic() > end:
+            break
+        done[part(case)] += size(case)
+        if words := tried(campaign.fault, case):
+            faults += 1
+            print(f"FAULT  {case}: {words}", flush=True)
+    print(f"{done.total():,} cases, {faults} with a fault, seed {seed}", flush=True)
+    found = {each: noticed(campaign.fault, drawn, mutant) for each, mutant in campaign.MUTANTS.items()}
+    for each, said in found.items():
+        print(f"mutant, {each}: {'noticed' if said else 'NOT NOTICED'}")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    run = {"seed": seed, "commit": commit, "done": dict(sorted(done.items())), "faults": faults}
+    run["mutants"] = f"{sum(found.values())} of {len(found)}"
+    return run, bool(faults) or not all(found.values())
+
+
+def table(known: Runs) -> str:
+    """What has been done, added up over all runs, as docs/reliability.md has it."""
+    lines = ["| campaign | done | with a fault | mutants found | seeds |", "|---|--:|--:|--:|---|"]
+    for name, runs in sorted(known.items()):
+        done: Counter[str] = Counter()
+        for run in runs:
+            done.update(run["done"])
+        parts = ", ".join(f"{part} {count:,}" for part, count in sorted(done.items()) if len(done) > 1)
+        said = f"**{done.total():,}**" + (f": {parts}" if parts else "")
+        seeds = f"{min(run['seed'] for run in runs)} to {max(run['seed'] for run in runs)}"
+        faults = f"{sum(run['faults'] for run in runs):,}"
+        lines.append(f"| `{name}` | {said} | {faults} | {runs[-1]['mutants']} | {seeds} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
