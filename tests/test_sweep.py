@@ -385,15 +385,17 @@ def test_a_scheduler_without_dask_or_that_is_not_there(write, sweep, monkeypatch
 
 
 def test_the_table_is_drawn_again_over_itself(write, monkeypatch, capfd):
-    """As wide and high as the terminal; a line of words takes its place."""
+    """As wide and high as the terminal; a line of words takes its place. Where none runs totals are all."""
     plan = write("seed = [0, 1, 2, 3, 4, 5]\n")
     monkeypatch.setattr(cli, "draws", lambda: True)
     monkeypatch.setattr(cli.os, "get_terminal_size", lambda fd: (30, 5))
     rows = [row | {"state": "running"} for row in standings(plan)]
     live = cli.Live(plan, plain=False)
+    live.rows(standings(plan))
     live.rows(rows)
     live.rows(rows)
     live.line("a note")
-    first, again, note = capfd.readouterr().err.split("\x1b[4F\x1b[J")
-    assert first == again
+    none, drawn = capfd.readouterr().err.split("\x1b[1F\x1b[J")
+    first, again, note = drawn.split("\x1b[4F\x1b[J")
+    assert (first, none) == (again, "6 new; 0 of 36 steps\n")
     assert (len(first.splitlines()), max(map(len, first.splitlines())), note) == (4, 30, "a note\n")

@@ -337,7 +337,8 @@ class Live(Progress):
             return self.to(sum(row["step"] for row in rows), totals(rows))
         running = [row for row in rows if row["state"] == "running"]
         wide, high = os.get_terminal_size(sys.stderr.fileno())
-        lines = [*table_of(self.sweep, running).splitlines()[: high - 2], totals(rows)]
+        table = table_of(self.sweep, running).splitlines() if running else []
+        lines = [*table[: high - 2], totals(rows)]
         self.line("\n".join(line[:wide] for line in lines))
         self.height = len(lines)
 
