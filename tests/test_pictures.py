@@ -351,13 +351,14 @@ def test_words_stand_beside_what_is_drawn():
         assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
 
 
-def test_long_names_stand_under_the_words_of_the_axis_however_many_they_are():
+@pytest.mark.parametrize(("more", "count"), [("x" * 30, 10), ("", 5)], ids=["long names", "five"])
+def test_names_that_would_hide_curves_stand_under_the_words_of_the_axis(more, count):
     pytest.importorskip("matplotlib", reason="pictures need the extra plot")
     from peref.lab import pictures
 
     figure = pictures.Figure(figsize=(4.6, 3.5), layout="constrained")
     ax = figure.subplots()
-    pictures.curves(ax, Panel("", "x", "y", [Curve([1, 2], [n, n], f"{n} " + "x" * 30) for n in range(10)]))
+    pictures.curves(ax, Panel("", "x", "y", [Curve([1, 2], [n, n], f"{n} {more}") for n in range(count)]))
     figure.draw_without_rendering()
     names_box = ax.get_legend().get_window_extent()
     assert names_box.y0 >= 0

@@ -47,7 +47,8 @@ GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
 LIGHTEST = 0.64  # of a scale of colours: it differs from white by 3 to 1, which WCAG 2.1 (1.4.11) asks
 LEGIBLE = 6.5  # points of a token beside a map, at least
-LONGEST_BESIDE = 24  # letters of a label; a longer one would hide the curves
+# letters of a label, and labels among the curves: longer ones, and more, would hide curves
+LONGEST_BESIDE, MOST_WITHIN = 24, 4
 UNDER, ENTRY = 36, 0.16  # points from an axis to a legend under its words; inches of an entry there
 # of curves, one after the other: the ten colours in whole lines, then dotted
 DISTINCT = cycler(linestyle=["-", ":"])
@@ -118,9 +119,10 @@ def wrapped(text: str, inches: float) -> list[str]:
 
 
 def legend_under(panel: Panel | Image) -> int:
-    """How many entries the legend has that stands under a panel, for beside it would hide the curves."""
-    labels = [c.label for c in panel.curves if c.label] if isinstance(panel, Panel) else []
-    return len(labels) if any(len(label) > LONGEST_BESIDE for label in labels) else 0
+    """How many entries the legend has that stands under a panel, for elsewhere it would hide curves."""
+    named = [c for c in panel.curves if c.label] if isinstance(panel, Panel) else []
+    within = len(named) > MOST_WITHIN and not any(c.of for c in named)
+    return len(named) if within or any(len(c.label) > LONGEST_BESIDE for c in named) else 0
 
 
 def shade(curve: Curve) -> Any:
