@@ -1,4 +1,4 @@
-"""Matrices in whole tiles: packed into panels (matrix.py), padded with zeros, multiplied.
+"""Matrices in tiles: packed into panels (matrix.py), padded with zeros, multiplied.
 
 Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the
 channels. Bound: packing and padding memory, each number read and written once; products the multiplier
@@ -7,9 +7,9 @@ channels. Bound: packing and padding memory, each number read and written once; 
 
 from numba import njit
 
-from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER
-from peref.backends.numba.tile import tile_add, tile_set
+from peref.backends.numba.tile import SHORT_ROWS, short_add, short_set, tile_add, tile_set
 from peref.backends.numba.vector import copy
 
 
@@ -43,37 +43,21 @@ def over_channels(x, out):
 
 @njit(**INNER)
 def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, count, K, add):
-    """C (+)= A B for whole tiles: M rows, `count` panels."""
+    """C (+)= A B for M rows, a multiple of 8, and `count` panels."""
     for p in range(count):
-        for m in range(0, M, ROWS):
+        to, of = c_at + p * COLUMNS, b_at + p * panel
+        whole = M - -M % ROWS // 2 * SHORT_ROWS
+        for m in range(0, whole, ROWS):
             if add:
-                tile_add(
-                    c,
-                    c_at + m * c_row + p * COLUMNS,
-                    c_row,
-                    a,
-                    a_at + m * a_row,
-                    a_row,
-                    a_column,
-                    b,
-                    b_at + p * panel,
-                    row,
-                    K,
-                )
+                tile_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
             else:
-                tile_set(
-                    c,
-                    c_at + m * c_row + p * COLUMNS,
-                    c_row,
-                    a,
-                    a_at + m * a_row,
-                    a_row,
-                    a_column,
-                    b,
-                    b_at + p * panel,
-                    row,
-                    K,
-                )
+                tile_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+        if LANES == 8:  # elsewhere tiles of ROWS fill M
+            for m in range(whole, M, SHORT_ROWS):
+                if add:
+                    short_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+                else:
+                    short_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
 
 
 @njit(**INNER)

@@ -31,8 +31,7 @@ def lanes() -> int:
 
 
 LANES = lanes()
-# 8 of 16 registers hold sums with AVX2, 16 of 32 elsewhere; blocks of 64 divide by it
-ROWS = 4 if LANES == 8 else 8
+ROWS = 6 if LANES == 8 else 8  # 12 of 16 registers hold sums with AVX2, 16 of 32 elsewhere
 COLUMNS = 2 * LANES
 
 

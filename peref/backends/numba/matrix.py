@@ -5,18 +5,21 @@ each a run of contiguous rows: weights are packed into panels inside the call th
 width is a whole number of panels serves as it is. K is taken in steps of DEPTH, so that a panel stays in the
 first cache; the order of every sum is that of K, whatever the number of threads. Bound: the multiplier. A
 tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS numbers that it loads.
+
+Tiles of A are read where they lie, but for the last, which may lack rows. With 8 lanes a step of K is too
+short to hide a line of A for each, so tiles of A' are gathered first.
 """
 
 import numpy as np
 from numba import njit
 
 from peref.backends.numba.arrays import reads, writes
-from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.tile import tile_add, tile_set
 
-ROWS_AT_ONCE = 64  # rows that one thread takes at a time
+ROWS_AT_ONCE = (64 + ROWS - 1) // ROWS * ROWS  # rows that one thread takes at a time
 DEPTH = 256
 
 
@@ -39,38 +42,55 @@ def pack(b, p, out):
 
 
 @njit(**INNER)
+def tiles_of_rows(a, first, stop, k, depth):
+    """Rows first..stop of A in `depth` columns from k on, as tiles [tiles,depth,ROWS]; the last row fills
+    up.
+    """
+    out = np.empty(((stop - first + ROWS - 1) // ROWS, depth, ROWS), np.float32)
+    for t in range(len(out)):
+        for n in range(depth):
+            for r in range(ROWS):
+                out[t, n, r] = a[min(first + t * ROWS + r, stop - 1), k + n]
+    return out
+
+
+@njit(**INNER)
+def strip(c, c_at, c_row, a, a_at, step, a_row, a_column, count, b, b_at, b_row, K, add):
+    """C (+)= A B for `count` tiles, one below the other; those of A are `step` apart."""
+    for t in range(count):
+        to, of = c_at + t * ROWS * c_row, a_at + t * step
+        if add:
+            tile_add(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K)
+        else:
+            tile_set(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K)
+
+
+@njit(**INNER)
 def product_rows(c, first, stop, a, b, panel, row, K):
     """Rows first..stop of C = A B; panel p of B starts at element p panel, its rows are `row` apart."""
-    N = c.shape[1]
+    N, whole, tiles = c.shape[1], (stop - first) // ROWS, (stop - first + ROWS - 1) // ROWS
     a_row, a_column = a.strides[0] // 4, a.strides[1] // 4
-    whole = first + (stop - first) // ROWS * ROWS
-    rest = np.empty((ROWS, min(K, DEPTH)), np.float32)
     out = np.empty((ROWS, COLUMNS), np.float32)
+    as_any = a[:, ::1]  # of no known strides: LLVM would make much code to gather contiguous rows
     for k in range(0, K, DEPTH):
-        depth = min(DEPTH, K - k)
-        for r in range(whole, stop):
-            for n in range(depth):
-                rest[r - whole, n] = a[r, k + n]
-        for r in range(stop, whole + ROWS):
-            rest[r - whole, :] = 0
+        depth, a_at = min(DEPTH, K - k), first * a_row + k * a_column
+        lie = 0 if LANES == 8 and a_column != 1 else whole
+        near = tiles_of_rows(as_any, first + lie * ROWS, stop, k, depth)
         for p in range(panels(N)):
-            n = p * COLUMNS
-            at = p * panel + k * row
-            if n + COLUMNS <= N:
-                for m in range(first, whole, ROWS):
-                    if k == 0:
-                        tile_set(c, m * N + n, N, a, m * a_row, a_row, a_column, b, at, row, depth)
-                    else:
-                        tile_add(
-                            c, m * N + n, N, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth
-                        )
+            n, at = p * COLUMNS, p * panel + k * row
+            c_at, inside = first * N + n, whole
+            if n + COLUMNS > N:
+                inside = 0
+                if lie:
+                    lie, near = 0, tiles_of_rows(as_any, first, stop, k, depth)
+            if lie:
+                strip(c, c_at, N, a, a_at, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, k > 0)
             else:
-                for m in range(first, whole, ROWS):
-                    tile_set(out, 0, COLUMNS, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth)
-                    place(c, m, m + ROWS, n, out, k == 0)
-            if whole < stop:
-                tile_set(out, 0, COLUMNS, rest, 0, rest.shape[1], 1, b, at, row, depth)
-                place(c, whole, stop, n, out, k == 0)
+                strip(c, c_at, N, near, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, k > 0)
+            for t in range(inside, tiles):
+                tile_set(out, 0, COLUMNS, near, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth)
+                m = first + t * ROWS
+                place(c, m, min(m + ROWS, stop), n, out, k == 0)
     if K == 0:
         c[first:stop] = 0
 

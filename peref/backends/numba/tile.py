@@ -1,8 +1,12 @@
 """The micro-kernel of all products: a tile of ROWS x COLUMNS sums stays in registers while K is walked.
 
 For each k it loads one row of B, two vectors, and ROWS numbers of A, each spread over a vector: ROWS + 2
-loads for 2 ROWS multiply-adds. Bound: the multiplier, from K of about 32 on; below that, reading and writing
+loads for 2 ROWS multiply-adds. Numbers of A are spread one after the other, since AVX2 has registers for two
+at a time beside the sums and B. Bound: the multiplier, from K of about 32 on; below that, reading and writing
 C.
+
+A short tile has SHORT_ROWS rows: where ROWS is 6, a multiple of 8 rows is that of some whole and at most two
+short tiles.
 """
 
 from llvmlite import ir
@@ -12,15 +16,25 @@ from peref.backends.numba.arrays import i8, void
 from peref.backends.numba.emit import I64, VEC, constant, intrinsic_of
 from peref.backends.numba.host import LANES, ROWS
 
+SHORT_ROWS = ROWS - 2
 
-def tile(c, a, b, add):
+
+def one_at_a_time(module):
+    """Metadata of a loop that LLVM does not unroll, which gains nothing here and takes long."""
+    unrolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    found = module.add_metadata([unrolled])
+    found.operands = (found, unrolled)  # a loop's metadata begins with itself
+    return found
+
+
+def tile(rows, c, a, b, add):
     def body(e):
         B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K) = e.b, e.args
         row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
-        to = [row_of(0, c_at, r, c_row) for r in range(ROWS)]
+        to = [row_of(0, c_at, r, c_row) for r in range(rows)]
         to = [*to, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in to)]
         first = [e.load(p) if add else constant(0) for p in to]
-        of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(ROWS)], e.at(7, b_at)
+        of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(rows)], e.at(7, b_at)
         start, loop, done = B.block, B.append_basic_block("loop"), B.append_basic_block("done")
         B.cbranch(B.icmp_signed(">", K, ir.Constant(I64, 0)), loop, done)
         B.position_at_end(loop)
@@ -28,13 +42,17 @@ def tile(c, a, b, add):
         row = B.gep(of_b, [B.mul(k, b_row)])
         right = e.load(row), e.load(B.gep(row, [ir.Constant(I64, LANES)]))
         column = B.mul(k, a_column)
-        left = [e.splat(B.load(B.gep(p, [column]))) for p in of_a]
-        new = [e.fma(left[n % ROWS], right[n // ROWS], s) for n, s in enumerate(sums)]
+        new = list(sums)
+        for r, p in enumerate(of_a):
+            left = e.splat(B.load(B.gep(p, [column])))
+            for n, x in zip((r, rows + r), right, strict=True):
+                new[n] = e.fma(left, x, sums[n])
         k1 = B.add(k, ir.Constant(I64, 1))
         for phi, x0, x in zip([k, *sums], [ir.Constant(I64, 0), *first], [k1, *new], strict=True):
             phi.add_incoming(x0, start)
             phi.add_incoming(x, loop)
-        B.cbranch(B.icmp_signed("<", k1, K), loop, done)
+        again = B.cbranch(B.icmp_signed("<", k1, K), loop, done)
+        again.set_metadata("llvm.loop", one_at_a_time(B.module))
         B.position_at_end(done)
         out = [B.phi(VEC) for _ in to]
         for phi, x0, x in zip(out, first, new, strict=True):
@@ -49,10 +67,22 @@ def tile(c, a, b, add):
 @intrinsic
 def tile_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
     """C = A B for ROWS x K times K x COLUMNS: A with any strides, rows of B and C contiguous. K may be 0."""
-    return tile(c, a, b, add=False)
+    return tile(ROWS, c, a, b, add=False)
 
 
 @intrinsic
 def tile_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
     """C += A B, likewise."""
-    return tile(c, a, b, add=True)
+    return tile(ROWS, c, a, b, add=True)
+
+
+@intrinsic
+def short_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C = A B for SHORT_ROWS x K times K x COLUMNS."""
+    return tile(SHORT_ROWS, c, a, b, add=False)
+
+
+@intrinsic
+def short_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C += A B, likewise."""
+    return tile(SHORT_ROWS, c, a, b, add=True)
