@@ -29,9 +29,9 @@ def main() -> int:
     if asked.name is None:
         print(table(recorded()))
         return 0
-    before = [run["seed"] for run in recorded().get(asked.name, [])]
-    seed = max(before, default=-1) + 1 if asked.seed is None else asked.seed
-    run, failed = gone_on(asked.name, seed, asked.count, asked.minutes)
+    before = recorded().get(asked.name, [])
+    seed = max((run["seed"] for run in before), default=-1) + 1 if asked.seed is None else asked.seed
+    run, failed = gone_on(asked.name, seed, sum(run["cases"] for run in before), asked.count, asked.minutes)
     if asked.record:
         known = recorded()
         known.setdefault(asked.name, []).append(run)
@@ -43,17 +43,27 @@ def recorded() -> Runs:
     return json.loads(FILE.read_text()) if FILE.exists() else {}
 
 
-def gone_on(name: str, seed: int, count: int | None, minutes: float) -> tuple[dict[str, Any], bool]:
-    """What the cases of a seed and the mutants came to, and whether that is a failure."""
+def gone_on(
+    name: str, seed: int, first: int, count: int | None, minutes: float
+) -> tuple[dict[str, Any], bool]:
+    """What the cases of a seed and the mutants came to, and whether that is a failure. Of a campaign whose
+    cases are EVERY one that there is, in an order that is always the same, it goes on with the `first`.
+    """
     campaign = import_module(f"benchmarks.faults.{name}")
     size = getattr(campaign, "size", lambda case: 1)
     part = getattr(campaign, "part", lambda case: "cases")
     end = time.monotonic() + 60 * minutes
-    drawn = campaign.cases(random.Random(seed), campaign.COUNT if count is None else count)
+    count, every = campaign.COUNT if count is None else count, getattr(campaign, "EVERY", False)
+    drawn = campaign.cases(random.Random(0 if every else seed), 0 if every else count)
+    whole = sum(map(size, drawn))
+    if every:
+        random.Random(0).shuffle(drawn)
+        drawn = drawn[first : first + count]
     done: Counter[str] = Counter()
-    faults = 0
-    for case in drawn:
+    faults = met = 0
+    for met, case in enumerate(drawn, 1):
         if time.monotonic() > end:
+            met -= 1
             break
         done[part(case)] += size(case)
         if words := tried(campaign.fault, case):
@@ -66,7 +76,8 @@ def gone_on(name: str, seed: int, count: int | None, minutes: float) -> tuple[di
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    run = {"seed": seed, "commit": commit, "done": dict(sorted(done.items())), "faults": faults}
+    run = {"seed": seed, "commit": commit, "done": dict(sorted(done.items())), "faults": faults, "cases": met}
+    run |= {"of": whole} if every else {}
     run["mutants"] = f"{sum(found.values())} of {len(found)}"
     return run, bool(faults) or not all(found.values())
 
@@ -79,7 +90,8 @@ def table(known: Runs) -> str:
         for run in runs:
             done.update(run["done"])
         parts = ", ".join(f"{part} {count:,}" for part, count in sorted(done.items()) if len(done) > 1)
-        said = f"**{done.total():,}**" + (f": {parts}" if parts else "")
+        of = f" of {runs[-1]['of']:,}" if "of" in runs[-1] else ""
+        said = f"**{done.total():,}**{of}" + (f": {parts}" if parts else "")
         seeds = f"{min(run['seed'] for run in runs)} to {max(run['seed'] for run in runs)}"
         faults = f"{sum(run['faults'] for run in runs):,}"
         lines.append(f"| `{name}` | {said} | {faults} | {runs[-1]['mutants']} | {seeds} |")

@@ -37,7 +37,7 @@ from peref import runs
 from peref.errors import Damaged
 from peref.runs import Run
 
-COUNT = 0  # as many as there are
+COUNT, EVERY = 2000, True
 WRITES = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "rename", "unlink", "mkdir", "rmdir")
 READS = ("stat", "listdir", "pread")
 BEGINNINGS = ("new", "stopped", "damaged")
@@ -92,7 +92,7 @@ class Case(NamedTuple):
 
 
 def cases(draw: random.Random, count: int) -> list[Case]:
-    """Every kind at every call, of both backends; or so many of them."""
+    """Every kind at every call, with both backends; or so many of them."""
     found = []
     for beginning in BEGINNINGS:
         for backend in BACKENDS:
