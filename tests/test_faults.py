@@ -11,6 +11,7 @@ from benchmarks.faults import noticed, tried
 from benchmarks.faults.linked import OF_FILES
 from peref.__main__ import ENDING
 from peref.cli.signals import SIGNAL_WORDS
+from peref.golden.spec import checksums
 
 DRAWN = {"poisoned": 6, "linked": 60, "metrics": 13, "sealed": 40}  # cases each
 CHOSEN = {
@@ -23,6 +24,13 @@ CHOSEN = {
         ("stopped", "numpy", "no rights", "open", 80),
         ("new", "numpy", "I/O error", "fsync", 9),
         ("stopped", "numpy", "I/O error, though done", "unlink", 4),
+    ],
+    "flipped": [
+        ("run", "run/ckpt/00000012.safetensors", 6000, 60),
+        ("run", "run/ckpt/00000012.safetensors", 60000, 60),
+        ("run", "run/run.json", 500, 60),
+        ("run", "run/metrics.jsonl", 700, 60),
+        *(("golden", f"sincos_2d/{name}", 999, 20) for name in checksums.FILES),
     ],
     "power": [("new", "numpy", cut, kept, 0) for cut in (0.16, 0.3, 0.5, 0.99) for kept in (0.0, 0.5, 1.0)],
 }

@@ -69,7 +69,12 @@ TRAIN = """train --pe alibi --width 16 --heads 2 --layers 1 --len 8 --batch 2 --
 BACKENDS = ("numpy", "numba")
 CODE = cache(share.code)  # which takes longer than a tiny run
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where no disk is waited for
-MODELS = {"text": CFG, "masked": MASKED, "task": Pair(MASKED, replace(CFG, cross=True))}
+MODELS = {
+    "tiny": Config(pe=CFG.pe, L=8, C=4, F=4, layers=1, H=1),
+    "text": CFG,
+    "masked": MASKED,
+    "task": Pair(MASKED, replace(CFG, cross=True)),
+}
 
 
 @contextlib.contextmanager
