@@ -471,6 +471,13 @@ def test_windows():
         (GPT2 | {"add_cross_attention": True}, "add_cross_attention is True"),
         (GPT2 | {"n_ctx": 8}, "n_ctx is 8"),
         (GPT2 | {"n_embd": 21}, "width 21 does not divide by 5 heads"),
+        (LLAMA | {"num_hidden_layers": 10**30}, "num_hidden_layers is 10+; expected the number of layers"),
+        (
+            LLAMA | {"model_type": "gemma2", "query_pre_attn_scalar": 0},
+            "query_pre_attn_scalar is 0; expected",
+        ),
+        (LLAMA | {"model_type": "granite", "logits_scaling": None}, "logits_scaling is None; expected"),
+        (LLAMA | {"model_type": "llama4_text", "moe_layers": 3}, "moe_layers is 3; expected"),
     ],
 )
 def test_what_cannot_be_expressed_is_refused(public, says):

@@ -3,7 +3,7 @@ huggingface/, what a key means stands in families.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from peref import huggingface
@@ -100,6 +100,9 @@ def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
     for key, value in keys.items():
         if value is ... or type(value) in (int, float):  # refuses what is no number
             (said.size if value is ... else said.number)(key)
+    for key in (family.fields["layers"], "num_decoder_layers"):
+        if (given.get(key) or 0) > huggingface.MOST:
+            raise Misuse(f"{key} is {given[key]}; expected the number of layers of a model")
     new, old, attention = (
         said.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling", "attn_config")
     )
@@ -107,7 +110,7 @@ def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
     given |= {f"{where}.{key}": x for where, own in inner.items() for key, x in own.items()}
     named, meanings = family.activations
     for key, values in {**family.only, named: tuple(meanings)}.items():
-        allowed = values(given) if callable(values) else values
+        allowed = applied(values, given) if callable(values) else values
         if given[key] not in allowed:
             why = f": {WHY[key]}" if key in WHY else ""
             shown = " and ".join(map(repr, allowed))
@@ -115,9 +118,31 @@ def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
     return family, given
 
 
+class Asked(dict[str, Any]):
+    """What a config.json says, and the keys that a formula has read of it."""
+
+    def __init__(self, given: Theirs) -> None:
+        super().__init__(given)
+        self.read: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        self.read[key] = super().__getitem__(key)
+        return self.read[key]
+
+
+def applied(formula: Callable[..., Any], given: Theirs, *more: Any) -> Any:
+    """What a formula of families gives. Raises Misuse, naming keys and values, where they give nothing."""
+    asked = Asked(given)
+    try:
+        return formula(asked, *more)
+    except (TypeError, ArithmeticError) as error:
+        said = " and ".join(f"{key} is {value!r}" for key, value in asked.read.items())
+        raise Misuse(f"{said}; expected values that a model can be computed with ({error})") from error
+
+
 def picked(wanted: Mapping[str, Any], given: Theirs) -> dict[str, Any]:
     """Ours, each under the name of theirs, as a function of them, or as it always is."""
-    value = lambda of: given[of] if isinstance(of, str) else of(given) if callable(of) else of
+    value = lambda of: given[of] if isinstance(of, str) else applied(of, given) if callable(of) else of
     return {name: value(of) for name, of in wanted.items()}
 
 
@@ -142,7 +167,9 @@ def fields_of(family: Family, given: Theirs) -> dict[str, Any]:
         more |= {} if alike else {"window": window}
         idle = set() if more.get("temperature") else SHARPER
         own = {setting: x for setting, x in more.items() if x is not None and setting not in idle}
-        cycle.append((name, options | own | ({} if family.sparse(given, n) else picked(family.dense, given))))
+        cycle.append(
+            (name, options | own | ({} if applied(family.sparse, given, n) else picked(family.dense, given)))
+        )
     return fields | {"pe": tuple(cycle[: period(cycle)]), "window": windows[0] if alike else None}
 
 
