@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from benchmarks.faults import noticed, tried
+from benchmarks.faults import fuzzed, noticed, tried
 from benchmarks.faults.linked import OF_FILES
 from peref.__main__ import ENDING
 from peref.cli.signals import SIGNAL_WORDS
@@ -31,6 +31,11 @@ CHOSEN = {
         ("run", "run/run.json", 500, 60),
         ("run", "run/metrics.jsonl", 700, 60),
         *(("golden", f"sincos_2d/{name}", 999, 20) for name in checksums.FILES),
+    ],
+    "fuzzed": [
+        ("sweeps", False, 590161973, 10),
+        *((name, False, 0, 25) for name in fuzzed.READERS),
+        *((name, True, 0, 1) for name in fuzzed.WHOLE if name != "texts"),
     ],
     "power": [("new", "numpy", cut, kept, 0) for cut in (0.16, 0.3, 0.5, 0.99) for kept in (0.0, 0.5, 1.0)],
 }
