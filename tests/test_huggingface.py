@@ -461,6 +461,9 @@ def test_gemma_3_without_what_its_class_has(kind):
         assert left - {note.key for note in r.notes if note.kind == "assumed"} <= (
             {"rope_theta"} if r.layers == "sliding_attention" else set()
         )
+    says = {note.says for r in whole.rotations for note in r.notes}
+    assert "absent; each 6th layer sees everything, the others have a window, as the class has it" in says
+    assert "absent; 10000 in layers with a window, as the class has it" in says
     assert {
         r.which
         for r in read(

@@ -452,6 +452,7 @@ def test_windows():
         (LLAMA | {"num_key_value_heads": 4}, "6 query heads cannot share 4"),
         (LLAMA | {"vocab_size": "31"}, 'vocab_size is "31"; expected a number'),
         (LLAMA | {"num_hidden_layers": [3]}, "num_hidden_layers is .3.; expected a number"),
+        (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected the number"),
         (LLAMA | {"model_type": ["llama"]}, "model_type is .'llama'.; expected a word"),
         ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, "no hidden_size"),
         (LLAMA | {"intermediate_size": None}, "no intermediate_size"),

@@ -163,6 +163,13 @@ OF_MODEL = {  # likewise of keys beside it
 }
 # which classes with a softmax scale of 1 leave out
 SCALES = ("query_pre_attn_scalar", "attention_multiplier")
+MEANS = {  # what the number of a key means, where its name does not say that
+    "rope_local_base_freq": "{} in layers with a window",
+    "local_rope_theta": "{} in layers with a window",
+    "sliding_window_pattern": "each {}th layer sees everything, the others have a window",
+    "global_attn_every_n_layers": "each {}th layer, from 0 on, sees everything, others have a window",
+    "no_rope_layer_interval": "each {}th layer has no positions",
+}
 # what public implementations do otherwise, by what a note is about
 DIFFERS = {
     "rope_ratio": "{times}: the base is multiplied by it in the code of ChatGLM3 and GLM-4 and in engines; "

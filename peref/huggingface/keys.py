@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from peref.encodings import LARGEST_OPTION, SMALLEST_OPTION
 from peref.errors import Damaged, Misuse, explained
-from peref.huggingface.facts import DIFFERS, OWN, TEXT
+from peref.huggingface.facts import DIFFERS, MEANS, OWN, TEXT
 
 WORDS = {dict: "an object", list: "a list", str: "a word", bool: "true or false", int: "a number"}
 
@@ -101,6 +101,7 @@ class Keys:
         found = getattr(self, what)(key)
         if found is None and (found := OWN[key].get(self.kind)) is not None:
             shown = digits(found) if isinstance(found, int | float) else found
+            shown = MEANS.get(key, "{}").format(shown)
             self.note("assumed", key, f"absent; {shown}, as the class has it")
         return found
 
