@@ -184,7 +184,7 @@ def test_budgets_grow_with_what_cancels():
 def test_noise():
     """What is computed is moved by as much as was said; what is exact is not."""
     step = 2.0**-20
-    moved = rounding(np.random.default_rng(0), step)
+    moved = rounding(np.random.default_rng(0).standard_normal, step)
     x = np.linspace(0.5, 1.5, 100_000)
     y = wrapped(x, moved)
     for off, exact in (

@@ -104,7 +104,7 @@ def test_a_step_makes_what_the_pass_makes(kind):
     engine = Engine(cfg, params, TOKENS, cfg.place(*TOKENS.shape))
     for given in (found, {}):
         for name, want in found.items():
-            found_again = follow(engine, given, group_of(cfg, name), last=name)
+            found_again = follow(engine, given, group_of(cfg, name), wanted=[name])
             same(found_again[name], np.asarray(want), 1e-12, name)
 
 

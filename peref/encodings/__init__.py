@@ -45,11 +45,13 @@ from peref.encodings.values import (
 )
 from peref.errors import Misuse, did_you_mean
 
+HOOKLESS = {"none": "peref.encodings.none"}  # beside the folders
+
 
 def files() -> dict[str, str]:
     """Name of each encoding -> the module that holds it."""
     top = Path(__file__).parent
-    found = {"none": "peref.encodings.none"}
+    found = dict(HOOKLESS)
     for hook in HOOKS:
         stems = sorted(
             f.removesuffix(".py") for f in os.listdir(top / hook) if f.endswith(".py")
@@ -76,7 +78,8 @@ def module(name: str) -> Any:
     """The module of that name: built in, of a file that was imported (`load`), or of an installed package.
     Raises Misuse for an unknown one and says what is near.
     """
-    found = next((m for hook in HOOKS if (m := sys.modules.get(f"peref.encodings.{hook}.{name}"))), None)
+    places = (HOOKLESS.get(name, ""), *(f"peref.encodings.{hook}.{name}" for hook in HOOKS))
+    found = next((m for place in places if (m := sys.modules.get(place))), None)
     if found := found or modules.loaded(name):
         return found
     known, name = files(), spelled(name)

@@ -231,7 +231,7 @@ class Traces:
         known is left out.
         """
         given = self.theirs if given is None else given
-        found = follow(engine, given, self.group(names[0]), last=names[-1])
+        found = follow(engine, given, self.group(names[0]), wanted=names)
         made = {name: taken(found, given, name) for name in names}
         made = {name: np.broadcast_to(x, self.theirs[name].shape) for name, x in made.items()}
         known = lambda name: not (np.isnan(made[name]) & np.isfinite(self.theirs[name])).any()
@@ -248,9 +248,10 @@ class Traces:
         close = [name for name in made if not near or self.close(name, made[name])]
         if not close:
             return found
-        a = b = self.movement(engine, close, made, False)
-        if any(engine.cfg.encoding(n).rotate for n in range(engine.cfg.layers)):
-            b = self.movement(engine, close, made, True)
+        b = a = self.movement(engine, close, made)
+        unknown = follow(engine, self.theirs, self.group(close[0]), angles=lambda x: x * np.nan, wanted=close)
+        if turned := [name for name in close if np.isnan(taken(unknown, self.theirs, name)).any()]:
+            b = a | self.movement(engine, turned, made, angles=True)
         rule = lambda name: self.rule(name, made[name], a[name], np.maximum(a[name], b[name]), engine)
         return found | {name: rule(name) for name in close}
 
@@ -260,17 +261,20 @@ class Traces:
         apart = np.abs(np.where(both, made - got, 0)).max(initial=0)
         return bool(apart <= BEYOND_ROUNDING * np.abs(np.where(both, made, 0)).max(initial=0))
 
-    def movement(self, engine: Engine, names: list[str], made: Arrays, angles: bool) -> Arrays:
+    def movement(self, engine: Engine, names: list[str], made: Arrays, angles: bool = False) -> Arrays:
         """How far each number moves, per relative rounding, when all that is computed is rounded at random,
         and angles or not; its own size at least.
         """
         layer = self.group(names[0])
-        rounded = rounding(generator(0, f"rounding of layer {layer}"), MOVED_BY)
-        # what is not known is not rounded: random numbers cost more than what they move
-        noise = lambda x: x if np.isnan(x).all() else rounded(x)
+        rng = generator(0, f"rounding of layer {layer}")
+        # evenly between two bounds, in float32: random numbers cost more than all that is computed
+        even = lambda shape: np.multiply(rng.random(shape, np.float32) - 0.5, 12**0.5, dtype=np.float64)
+        rounded = rounding(even, MOVED_BY)
+        noise = lambda x: x if np.isnan(x).all() else rounded(x)  # nor is what is not known moved
         square = {name: np.zeros(made[name].shape) for name in names}
         for _ in range(PASSES):
-            noisy = follow(engine, self.theirs, layer, moved=noise, angles=angles, last=names[-1])
+            of_angles = noise if angles else None
+            noisy = follow(engine, self.theirs, layer, moved=noise, angles=of_angles, wanted=names)
             for name in names:
                 off = (taken(noisy, self.theirs, name) - made[name]) / MOVED_BY
                 square[name] += np.where(np.isfinite(off), off, 0) ** 2

@@ -8,7 +8,7 @@ all that is made of it: not known.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,18 +16,22 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
+from peref.backends import Backend
 from peref.config import Config
 from peref.golden.compute.noise import bare, wrapped
 from peref.layers import embed, head
 from peref.member import Layer
 from peref.model import PLAIN
 from peref.ops.place import At
+from peref.ops.shape import add
 from peref.parameters import shapes_of
 from peref.passes import Pass, start_pass
 from peref.trace import WHOLE, Notes, one_layer
 from peref.xp import Arrays
 
 Way = Callable[["Steps", Any], Any]  # (steps, what the step gives) -> what it gives instead
+MADE_BY = {"o.weight": "output", **{f"{role}.weight": role for role in "qkv"}}  # what makes only this step
+MADE_BY |= {f"{role}.weight": "ffn" for role in ("gate", "up", "down")}
 NOT_THERE = {"q_turned": "q", "k_turned": "k", "bias": "q", "normed": "input", "ffn_normed": "residual"}
 
 
@@ -63,7 +67,8 @@ class Reached(Exception):
 
 class Steps(Notes):
     """The tensors that an engine makes, and goes on with those that are `given`. `moved` rounds all that is
-    computed (golden/compute/noise.py), and angles where `angles` says so; `last` is the last that is made.
+    computed (golden/compute/noise.py), and `angles` the angles. With `wanted`, in the order of computation,
+    nothing is made that these do not need: it may be anything.
     """
 
     def __init__(
@@ -71,14 +76,14 @@ class Steps(Notes):
         engine: Engine,
         given: Arrays,
         moved: Callable | None = None,
-        angles: bool = False,
-        last: str = "",
+        angles: Callable | None = None,
+        wanted: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.engine, self.given, self.moved, self.last = engine, given, moved, last
+        self.engine, self.given, self.moved, self.wanted = engine, given, moved, wanted
         self.this, self.n = engine.made, -1
         if angles:
-            turned = lambda found: found and (self.noisy(found[0]), *found[1:])
+            turned = lambda found: found and (wrapped(angles(found[0]), moved), *found[1:])
             tables = [one._replace(rotation=turned(one.rotation)) for one in self.this.tables]
             self.this = replace(self.this, tables=tables)
 
@@ -114,13 +119,46 @@ class Steps(Notes):
         return wrapped(self.moved(x), self.moved) if self.moved else x
 
     def note(self, name: str, x: Any) -> Any:
+        if self.wanted and name in self.given and name not in self.wanted:
+            return self.noisy(self.given[name])
         step = layer_and_step(name)[1]
         if step in self.engine.ways:
             x = self.engine.ways[step](self, x)
         self.tensors[name] = x
-        if name == self.last:
+        if self.wanted and name == self.wanted[-1]:
             raise Reached
         return self.noisy(self.given[name]) if name in self.given else x
+
+    def idle(self, *steps: str) -> bool:
+        """Whether nobody asks what this layer makes of these steps: the last is given, and none is wanted."""
+        names = [f"layers.{self.n}.{step}" for step in steps]
+        return bool(self.wanted) and names[-1] in self.given and {*names}.isdisjoint(self.wanted)
+
+    def of_layer(self, this: Pass, layer: int) -> Backend:
+        """As of Notes; maps, attention and experts that nobody asks for give zeros."""
+        be, zeros = super().of_layer(this, layer), lambda *shape: np.broadcast_to(0.0, shape)
+        asked = {role: not self.idle(step) for role, step in MADE_BY.items() if role in self.weights}
+        of_idle = {id(self.weights[role]) for role, on in asked.items() if not on}
+        of_idle -= {id(self.weights[role]) for role, on in asked.items() if on}  # one may stand for another
+
+        def linear(x: Any, w: Any, *more: Any) -> Any:
+            return zeros(*x.shape[:-1], len(w)) if id(w) in of_idle else be.linear(x, w, *more)
+
+        def attention(q: Any, *given: Any, **how: Any) -> Any:
+            idle = self.idle("bias", "scores", "probabilities", "heads")
+            return zeros(*q.shape) if idle else be.attention(q, *given, **how)
+
+        def activated_linear(up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:
+            if self.idle("ffn"):
+                return add(residual, be.note("ffn", zeros()))
+            return be.activated_linear(up, gate, w, b, residual)
+
+        def experts(x: Any, *given: Any, **how: Any) -> Any:
+            return zeros(*x.shape) if self.idle("ffn") else be.experts(x, *given, **how)
+
+        return replace(
+            be, linear=linear, attention=attention, activated_linear=activated_linear, experts=experts
+        )
 
     def run(self, layer: int) -> None:
         """Compute a layer, -1 or the number of layers for what stands before and behind them."""

@@ -57,7 +57,7 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     size = {name: np.where(np.isfinite(want[name]), np.abs(want[name]), 0) for name in real}
     phase = {name: np.zeros_like(want[name]) for name in real}
     floats = [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
-    fine = rounding(rng, STEP)
+    fine = rounding(rng.standard_normal, STEP)
     if case.untied is not None:
         case = replace(case, positions=case.untied)
         a = {**a, "positions": np.array(case.at.i)}
@@ -65,7 +65,7 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     at = case.at
     for _ in range(DRAWS):
         for step in COARSE:
-            tape = NoisyTape(coarse := rounding(rng, step))
+            tape = NoisyTape(coarse := rounding(rng.standard_normal, step))
             kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
             pe = with_tables_off(case.config.encoding(0), tape, False)
             widen(size, expected(case, {**a, **kept}, pe, at, tape), want, step)

@@ -71,15 +71,17 @@ def wrapped(x: Any, moved: Any) -> Any:
     return found
 
 
-def rounding(rng: Any, step: float) -> Callable[[Any], Any]:
-    """What moves numbers: real ones by a relative error, complex ones by a complex one; others stay."""
+def rounding(draw: Callable[[Any], Any], step: float) -> Callable[[Any], Any]:
+    """What moves numbers: real ones by a relative error, complex ones by a complex one; others stay.
+    draw(shape) gives numbers of mean 0 and variance 1.
+    """
 
     def moved(x: Any) -> Any:
         kind = getattr(x, "dtype", None) and x.dtype.kind
         if kind == "f":
-            return x * (1 + step * rng.standard_normal(np.shape(x)))
+            return x * (1 + step * draw(np.shape(x)))
         if kind == "c":
-            return x * (1 + step * (rng.standard_normal(np.shape(x)) + 1j * rng.standard_normal(np.shape(x))))
+            return x * (1 + step * (draw(np.shape(x)) + 1j * draw(np.shape(x))))
         return x
 
     return moved
