@@ -1,7 +1,12 @@
-"""The delta rule with decay: formula and names as in ops/delta.py, units and states as wkv.py here says; `u`
-is what a token puts in, v - S'' a. g is [B,H,T,K], [B,H,T,1], or [B,H,T,0] where nothing decays; a
-[B,H,T,K], or [B,H,T,0] where nothing is taken out. Bound: the multiplier, 3 K V multiply-adds a token
-forward, about three times that backward (with the states made again).
+"""The delta rule with decay: formula and names as in ops/delta.py; `u` is what a token puts in, v - S'' a. g
+is [B,H,T,K], [B,H,T,1], or [B,H,T,0] where nothing decays; a [B,H,T,K], or [B,H,T,0] where nothing is taken
+out.
+
+A unit is one sequence and head and walks over its tokens one by one, as in wkv.py, whose CHUNK it keeps. The
+state lies transposed, [V,K], in whole vectors, zeros beyond V and K: LANES rows are taken at once, so that
+what a token has for each channel is read once for all of them, and their sums over channels are folded
+together. Bound: the multiplier, 4 K V multiply-adds a token forward and 12 K V backward (with the states made
+again), less where nothing is taken out; from K V of about 4,096 on the second cache.
 """
 
 import numpy as np
@@ -9,227 +14,258 @@ from llvmlite import ir
 from numba import njit
 from numba.extending import intrinsic
 
-from peref.backends.numba.arrays import c_reads, f4, i8, reads, void, writes
-from peref.backends.numba.emit import I64, VEC, constant, each, intrinsic_of
+from peref.backends.numba.arrays import c_reads, i8, reads, void, writes
+from peref.backends.numba.emit import I64, constant, intrinsic_of, loop
+from peref.backends.numba.few import folded
+from peref.backends.numba.host import LANES
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.recurrences import follows, longs
+from peref.backends.numba.recurrences import exps, follows, longs
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.wkv import WKV_CHUNK, decay, row
+from peref.backends.numba.vector import dot
+from peref.backends.numba.wkv import WKV_CHUNK
 
 
-@njit(**INNER)
-def decays_at(g, w):
-    """w [K] = exp(g), of each channel, of the head, or 1."""
-    if len(g) == len(w):
-        decay(g, w)
-    elif len(g):
-        decay(g, w[:1])
-        w[1:] = w[0]
-    else:
-        w[:] = 1
+def in_rows(e, y, of_token, t, rows, n, body):
+    """y += for each row j the sum over channels of what body(offset in an array [rows,n], j, what token t
+    has of the arrays `of_token`) gives. y and these are numbers of arguments, with a row for each token.
+    """
+    B = e.b
+    first = B.mul(t, n)
+
+    def block(j):
+        row_of = [B.add(j, ir.Constant(I64, m)) for m in range(LANES)]
+        starts = [B.mul(m, n) for m in row_of]
+
+        def step(k, *sums):
+            given = [e.load(e.at(x, B.add(first, k))) for x in of_token]
+            each = zip(starts, row_of, sums, strict=True)
+            return [body(B.add(start, k), m, *given, total) for start, m, total in each]
+
+        (found,) = folded(e, loop(e, n, LANES, step, *[constant(0)] * LANES))
+        to = e.at(y, B.add(B.mul(t, rows), j))
+        e.store(B.fadd(e.load(to), found), to)
+        return []
+
+    loop(e, rows, LANES, block)
 
 
 @intrinsic
-def write(typingctx, z, x, u, y, i, w, k, r, n):
-    """Of row i, over n elements: z = w x + k u, y += r z; z may be x."""
+def add_product(typingctx, y, s, x, t, rows, n):
+    """y += s x of token t, s [rows,n]."""
 
     def body(e):
-        B, (*_, i, w, k, r, n) = e.b, e.args
-        w, k, r = e.splat(w), e.splat(k), e.splat(r)
+        in_rows(e, 0, [2], *e.args[3:], lambda at, j, x, total: e.fma(e.load(e.at(1, at)), x, total))
 
-        def step(at, mask):
-            row_at = B.add(B.mul(i, n), at)
-            places = e.at(1, row_at), e.at(2, at), e.at(3, at)
-            x, u, y = (e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places)
-            z = e.fma(w, x, B.fmul(k, u))
-            for found, to in ((z, e.at(0, row_at)), (e.fma(r, z, y), places[2])):
-                e.store(found, to) if mask is None else e.store_some(found, to, mask)
+    return intrinsic_of(void, (y, s, x, i8, i8, i8), body)
+
+
+@intrinsic
+def advance(typingctx, s, u, y, w, k, r, t, rows, n):
+    """s = s diag(w) + u k', y += s r of token t, s [rows,n]."""
+
+    def body(e):
+        B, (t, rows, n) = e.b, e.args[6:]
+        first = B.mul(t, rows)
+
+        def step(at, j, w, k, r, total):
+            put, place = e.splat(B.load(e.at(1, B.add(first, j)))), e.at(0, at)
+            found = e.fma(put, k, B.fmul(w, e.load(place)))
+            e.store(found, place)
+            return e.fma(found, r, total)
+
+        in_rows(e, 2, [3, 4, 5], t, rows, n, step)
+
+    return intrinsic_of(void, (s, u, y, w, k, r, i8, i8, i8), body)
+
+
+@intrinsic
+def remake(typingctx, s, u, w, k, t, rows, n):
+    """State t + 1 of s from state t, as advance makes it."""
+
+    def body(e):
+        B, (t, rows, n) = e.b, e.args[4:]
+        size, of_row, of_channel = B.mul(rows, n), B.mul(t, rows), B.mul(t, n)
+        before = B.mul(t, size)
+        after = B.add(before, size)
+
+        def channels(i):
+            w, k = (e.load(e.at(x, B.add(of_channel, i))) for x in (2, 3))
+
+            def step(j):
+                at = B.add(B.mul(j, n), i)
+                put = e.splat(B.load(e.at(1, B.add(of_row, j))))
+                found = e.fma(put, k, B.fmul(w, e.load(e.at(0, B.add(before, at)))))
+                e.store(found, e.at(0, B.add(after, at)))
+                return []
+
+            loop(e, rows, 1, step)
             return []
 
-        each(e, n, step)
+        loop(e, n, LANES, channels)
 
-    return intrinsic_of(void, (z, x, u, y, i8, f4, f4, f4, i8), body)
+    return intrinsic_of(void, (s, u, w, k, i8, i8, i8), body)
 
 
 @intrinsic
-def weighted_rows(typingctx, y, c, x, count, n):
-    """y += the sum of c[i] times row i of x, over n elements, of which a row has as many."""
+def walk_back(typingctx, d, x, dr, dk, da, dg, dy, u, du, r, w, k, a, removes, t, rows, n):
+    """Through token t, from the gradient d of the state after it to that of state t of x, with du known."""
 
     def body(e):
-        B, (*_, count, n) = e.b, e.args
+        B, (removes, t, rows, n) = e.b, e.args[13:]
+        of_x, of_row, of_channel = B.mul(t, B.mul(rows, n)), B.mul(t, rows), B.mul(t, n)
 
-        def step(k, mask):
-            load = lambda p: e.load(p) if mask is None else e.load_some(p, mask, constant(0))
-            to = e.at(0, k)
-            old = load(to)
-            start, loop, after = B.block, B.append_basic_block("row"), B.append_basic_block("rest")
-            B.branch(loop)
-            B.position_at_end(loop)
-            i, total = B.phi(I64), B.phi(VEC)
-            new = e.fma(e.splat(B.load(e.at(1, i))), load(e.at(2, B.add(k, B.mul(i, n)))), total)
-            more = B.add(i, ir.Constant(I64, 1))
-            for phi, first, later in ((i, ir.Constant(I64, 0), more), (total, old, new)):
-                phi.add_incoming(first, start)
-                phi.add_incoming(later, loop)
-            B.cbranch(B.icmp_signed("<", more, count), loop, after)
-            B.position_at_end(after)
-            e.store(new, to) if mask is None else e.store_some(new, to, mask)
+        def channels(i):
+            of_token = B.add(of_channel, i)
+            r, w, k, a = (e.load(e.at(x, of_token)) for x in (9, 10, 11, 12))
+            less = B.fneg(a)
+
+            def step(j, of_r, of_k, of_g, of_a=None):
+                at, own = B.add(B.mul(j, n), i), B.add(of_row, j)
+                dy, u, du = (e.splat(B.load(e.at(x, own))) for x in (6, 7, 8))
+                left = B.fmul(w, e.load(e.at(1, B.add(of_x, at))))
+                d = e.fma(r, dy, e.load(e.at(0, at)))
+                of_r, of_k = e.fma(e.fma(k, u, left), dy, of_r), e.fma(d, u, of_k)
+                d = d if of_a is None else e.fma(less, du, d)
+                e.store(B.fmul(w, d), e.at(0, at))
+                found = of_r, of_k, e.fma(left, d, of_g)
+                return found if of_a is None else (*found, e.fma(left, du, of_a))
+
+            def rows_of(count):
+                found = loop(e, rows, 1, step, *[constant(0)] * count)
+                for x, one in zip((2, 3, 5, 4), found, strict=False):
+                    e.store(B.fneg(one) if x == 4 else one, e.at(x, of_token))
+
+            with B.if_else(B.icmp_signed(">", removes, ir.Constant(I64, 0))) as (some, none):
+                with some:
+                    rows_of(4)
+                with none:
+                    rows_of(3)
             return []
 
-        each(e, n, step)
+        loop(e, n, LANES, channels)
 
-    return intrinsic_of(void, (y, c, x, i8, i8), body)
-
-
-@intrinsic
-def read_back(typingctx, d, x, u, dy, du, dr, dk, i, r, k, n):
-    """Of row i, over n elements: d += r dy, du += k d, dr[i] = x dy, dk[i] = d u."""
-
-    def body(e):
-        B, (*_, i, r, k, n) = e.b, e.args
-        r, k = e.splat(r), e.splat(k)
-
-        def step(at, mask, of_r, of_k):
-            row_at = B.add(B.mul(i, n), at)
-            places = [e.at(0, row_at), e.at(1, row_at), *(e.at(j, at) for j in (2, 3, 4))]
-            d, x, u, dy, du = (
-                e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places
-            )
-            d = e.fma(r, dy, d)
-            for y, to in ((d, places[0]), (e.fma(k, d, du), places[4])):
-                e.store(y, to) if mask is None else e.store_some(y, to, mask)
-            return [e.fma(x, dy, of_r), e.fma(d, u, of_k)]
-
-        for j, total in enumerate(each(e, n, step, constant(0), constant(0))):
-            B.store(e.halve(total, B.fadd), e.at(5 + j, i))
-
-    return intrinsic_of(void, (d, x, u, dy, du, dr, dk, i8, f4, f4, i8), body)
-
-
-@intrinsic
-def decay_back(typingctx, d, x, du, da, dg, i, a, w, n):
-    """Of row i, over n elements: da[i] = -w x du, d -= a du, dg[i] = w x d, then d = w d."""
-
-    def body(e):
-        B, (*_, i, a, w, n) = e.b, e.args
-        less, wide = e.splat(B.fneg(a)), e.splat(w)
-
-        def step(at, mask, of_a, of_g):
-            row_at = B.add(B.mul(i, n), at)
-            places = e.at(0, row_at), e.at(1, row_at), e.at(2, at)
-            d, x, du = (e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places)
-            d = e.fma(less, du, d)
-            found = B.fmul(wide, d)
-            e.store(found, places[0]) if mask is None else e.store_some(found, places[0], mask)
-            return [e.fma(x, du, of_a), e.fma(x, d, of_g)]
-
-        of_a, of_g = (e.halve(x, B.fadd) for x in each(e, n, step, constant(0), constant(0)))
-        B.store(B.fmul(B.fneg(w), of_a), e.at(3, i))
-        B.store(B.fmul(w, of_g), e.at(4, i))
-
-    return intrinsic_of(void, (d, x, du, da, dg, i8, f4, f4, i8), body)
+    return intrinsic_of(void, (d, x, dr, dk, da, dg, dy, u, du, r, w, k, a, i8, i8, i8, i8), body)
 
 
 @njit(**INNER)
-def advance_delta(S, r, w, k, v, a, out, u, y):
-    """out = diag(w) S + k u', u [V] = v - (diag(w) S)' a, y [V] = out' r; out may be S, a becomes -w a."""
-    V = len(u)
-    row(v, u)
-    y[:] = 0
-    if len(a):
-        for i in range(len(w)):
-            a[i] *= -w[i]
-        weighted_rows(u, a, S, len(a), V)
-    for i in range(len(k)):
-        write(out, S, u, y, i, w[i], k[i], r[i], V)
+def taken(x, b, h, begin, end, out):
+    """What tokens have of x [B,H,T,N], to the first rows and columns of out."""
+    for t in range(begin, end):
+        for i in range(x.shape[3]):
+            out[t - begin, i] = x[b, h, t, i]
 
 
 @njit(**INNER)
-def delta_head(unit, y, states, r, g, k, v, a, runs):
-    (_, T, H, V), K = y.shape, r.shape[3]
+def given(x, out, b, h, begin, end):
+    """And back, to out [B,T,H,N]."""
+    for t in range(begin, end):
+        for i in range(out.shape[3]):
+            out[b, t, h, i] = x[t - begin, i]
+
+
+@njit(**INNER)
+def factors(g, b, h, begin, end, w):
+    """w = exp(g), of each channel, of the head, or 1."""
+    G, n = g.shape[3], w.shape[1]
+    taken(g, b, h, begin, end, w)
+    for t in range(end - begin):
+        exps(w, w, t * n, G)
+        if G < 2:
+            w[t] = w[t, 0] if G else 1
+
+
+@njit(**INNER)
+def delta_head(unit, y, puts, states, r, g, k, v, a, runs):
+    T, H, rows, n = y.shape[1], y.shape[2], states.shape[3], states.shape[4]
     b, h = unit // H, unit % H
-    S, out, u = states[b, h, 0].copy(), np.zeros(V, np.float32), np.zeros(V, np.float32)
-    rt, wt, kt = np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(K, np.float32)
-    at = np.zeros(a.shape[3], np.float32)
-    for t in range(T):
-        if not follows(runs[b], t):
-            S[:] = 0
-        out[:] = 0
-        if runs[b, t] >= 0:
-            row(r[b, h, t], rt)
-            row(k[b, h, t], kt)
-            row(a[b, h, t], at)
-            decays_at(g[b, h, t], wt)
-            advance_delta(S, rt, wt, kt, v[b, h, t], at, S, u, out)
-        row(out, y[b, t, h])
-        if (t + 1) % WKV_CHUNK == 0 or t == T - 1:
-            states[b, h, t // WKV_CHUNK + 1] = S
-
-
-@kernel(writes(4), writes(5), reads(4), reads(4), reads(4), reads(4), reads(4), longs)
-def delta(y, states, r, g, k, v, a, runs):
-    """y [B,T,H,V]; states as in wkv6."""
-    in_parallel(delta_head, y.shape[0] * y.shape[2], (y, states, r, g, k, v, a, runs))
-
-
-@njit(**INNER)
-def delta_backward_head(unit, dr, dg, dk, dv, da, ds, dy, states, r, g, k, v, a, runs):
-    (_, T, H, V), K, G = dv.shape, r.shape[3], g.shape[3]
-    b, h = unit // H, unit % H
-    S, W, D = np.zeros((WKV_CHUNK + 1, K, V), np.float32), np.zeros((WKV_CHUNK, K), np.float32), ds[b, h]
-    nothing, U, du = (
-        np.zeros((K, V), np.float32),
-        np.zeros((WKV_CHUNK, V), np.float32),
-        np.zeros(V, np.float32),
-    )
-    rt, kt, dyt = np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(V, np.float32)
-    at, found, zero = np.zeros(a.shape[3], np.float32), np.zeros((4, K), np.float32), np.float32(0)
-    for chunk in range((T - 1) // WKV_CHUNK, -1, -1):
+    S, line = states[b, h, 0].copy(), runs[b]
+    R, W, K, A = np.zeros((4, WKV_CHUNK, n), np.float32)
+    U, Y = np.zeros((2, WKV_CHUNK, rows), np.float32)
+    for chunk in range(states.shape[2] - 1):
         begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
+        taken(r, b, h, begin, end, R)
+        taken(k, b, h, begin, end, K)
+        taken(a, b, h, begin, end, A)
+        taken(v, b, h, begin, end, U)
+        factors(g, b, h, begin, end, W)
+        Y[:] = 0
+        for t in range(begin, end):
+            m = t - begin
+            if not follows(line, t):
+                S[:] = 0
+            if line[t] >= 0:
+                if a.shape[3]:
+                    for i in range(n):
+                        A[m, i] *= -W[m, i]
+                    add_product(U, S, A, m, rows, n)
+                advance(S, U, Y, W, K, R, m, rows, n)
+        given(Y, y, b, h, begin, end)
+        given(U, puts, b, h, begin, end)
+        states[b, h, chunk + 1] = S
+
+
+@kernel(writes(4), writes(4), writes(5), reads(4), reads(4), reads(4), reads(4), reads(4), longs)
+def delta(y, puts, states, r, g, k, v, a, runs):
+    """y and u [B,T,H,V]; states as in wkv6, but [V',K']: transposed, whole vectors, zeros beyond V and K."""
+    in_parallel(delta_head, y.shape[0] * y.shape[2], (y, puts, states, r, g, k, v, a, runs))
+
+
+@njit(**INNER)
+def delta_backward_head(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k, v, a, runs):
+    T, H, G, rows, n = dv.shape[1], dv.shape[2], g.shape[3], states.shape[3], states.shape[4]
+    b, h = unit // H, unit % H
+    S, D, line = np.empty((WKV_CHUNK, rows, n), np.float32), ds[b, h], runs[b]
+    R, W, K, A = np.zeros((4, WKV_CHUNK, n), np.float32)
+    U, dY, dU = np.zeros((3, WKV_CHUNK, rows), np.float32)
+    found, ones = np.zeros((4, WKV_CHUNK, n), np.float32), np.ones(n, np.float32)
+    dR, dW, dK, dA = found
+    for chunk in range(states.shape[2] - 2, -1, -1):
+        begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
+        taken(r, b, h, begin, end, R)
+        taken(k, b, h, begin, end, K)
+        taken(a, b, h, begin, end, A)
+        taken(dy, b, h, begin, end, dY)
+        for t in range(begin, end):
+            for j in range(dv.shape[3]):
+                U[t - begin, j] = puts[b, t, h, j]
+        factors(g, b, h, begin, end, W)
         S[0] = states[b, h, chunk]
         for t in range(begin, end):
             m = t - begin
-            if runs[b, t] < 0:
-                S[m + 1] = 0
-                continue
-            row(k[b, h, t], kt)
-            row(a[b, h, t], at)
-            decays_at(g[b, h, t], W[m])
-            before = S[m] if follows(runs[b], t) else nothing
-            advance_delta(before, rt, W[m], kt, v[b, h, t], at, S[m + 1], U[m], dyt)  # no y is needed here
+            if not follows(line, t):
+                S[m] = 0
+            if line[t] >= 0 and t + 1 < end:
+                remake(S, U, W, K, m, rows, n)
+        found[:] = 0
+        dU[:] = 0
         for t in range(end - 1, begin - 1, -1):
             m = t - begin
-            if runs[b, t] < 0:
+            if line[t] >= 0:
+                own = dot(R, m * n, K, m * n, n)
+                for j in range(rows):
+                    dU[m, j] = own * dY[m, j]
+                add_product(dU, D, K, m, rows, n)
+                walk_back(D, S, dR, dK, dA, dW, dY, U, dU, R, W, K, A, a.shape[3], m, rows, n)
+            if not follows(line, t):
                 D[:] = 0
-                continue
-            row(r[b, h, t], rt)
-            row(k[b, h, t], kt)
-            row(a[b, h, t], at)
-            row(dy[b, h, t], dyt)
-            du[:] = 0
-            for i in range(K):
-                read_back(D, S[m + 1], U[m], dyt, du, found[0], found[1], i, rt[i], kt[i], V)
-            before = S[m] if follows(runs[b], t) else nothing
-            for i in range(K):
-                decay_back(D, before, du, found[2], found[3], i, at[i] if len(at) else zero, W[m, i], V)
-            row(found[0], dr[b, t, h])
-            row(found[1], dk[b, t, h])
-            row(found[2], da[b, t, h])
-            row(du, dv[b, t, h])
-            for i in range(K if G else 0):
-                dg[b, t, h, min(i, G - 1)] += found[3, i]
-            if not follows(runs[b], t):
-                D[:] = 0
+        given(dR, dr, b, h, begin, end)
+        given(dK, dk, b, h, begin, end)
+        given(dA, da, b, h, begin, end)
+        given(dU, dv, b, h, begin, end)
+        if G == 1:
+            for t in range(begin, end):
+                dW[t - begin, 0] = dot(dW, (t - begin) * n, ones, 0, n)
+        given(dW, dg, b, h, begin, end)
 
 
 @kernel(
     *(writes(4), writes(4), writes(4), writes(4), writes(4), writes(4)),
-    *(reads(4), c_reads(5), reads(4), reads(4), reads(4), reads(4), reads(4), longs),
+    *(reads(4), c_reads(4), c_reads(5), reads(4), reads(4), reads(4), reads(4), reads(4), longs),
 )
-def delta_backward(dr, dg, dk, dv, da, ds, dy, states, r, g, k, v, a, runs):
-    """As wkv6_backward; dg and da are [B,T,H,...] of g and a."""
+def delta_backward(dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k, v, a, runs):
+    """As wkv6_backward; dg and da are [B,T,H,...] of g and a, ds is like a state here."""
     in_parallel(
         delta_backward_head,
         dv.shape[0] * dv.shape[2],
-        (dr, dg, dk, dv, da, ds, dy, states, r, g, k, v, a, runs),
+        (dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k, v, a, runs),
     )

@@ -146,31 +146,33 @@ class Emit:
         return y, self.b.sub(self.b.bitcast(shifted, IVEC), whole_number(0x4B400000))
 
 
+def loop(emit: Emit, count, step, body, *carried):
+    """body(at, *carried) -> carried, for at = 0, step, ... below count. Returns what is carried out."""
+    b = emit.b
+    start, head, inside, after = b.block, *(b.append_basic_block(name) for name in ("head", "loop", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    at, *state = phis = [b.phi(kind) for kind in (I64, *(c.type for c in carried))]
+    for phi, c in zip(phis, (ir.Constant(I64, 0), *carried), strict=True):
+        phi.add_incoming(c, start)
+    b.cbranch(b.icmp_signed("<", at, count), inside, after)
+    b.position_at_end(inside)
+    new = body(at, *state)
+    for phi, c in zip(phis, (b.add(at, ir.Constant(I64, step)), *new), strict=True):
+        phi.add_incoming(c, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return state
+
+
 def each(emit: Emit, n, body, *carried):
     """body(offset, mask or None, *carried) -> carried, over n elements in vectors, the last one masked.
     Returns what is carried out.
     """
     b = emit.b
     whole_part = b.and_(n, ir.Constant(I64, -LANES))
-    start, head, loop, after, tail, end = (
-        b.block,
-        *(b.append_basic_block(name) for name in ("head", "loop", "after", "tail", "end")),
-    )
-    b.branch(head)
-    b.position_at_end(head)
-    k = b.phi(I64)
-    k.add_incoming(ir.Constant(I64, 0), start)
-    state = [b.phi(c.type) for c in carried]
-    for phi, c in zip(state, carried, strict=True):
-        phi.add_incoming(c, start)
-    b.cbranch(b.icmp_signed("<", k, whole_part), loop, after)
-    b.position_at_end(loop)
-    new = body(k, None, *state)
-    k.add_incoming(b.add(k, ir.Constant(I64, LANES)), b.block)
-    for phi, c in zip(state, new, strict=True):
-        phi.add_incoming(c, b.block)
-    b.branch(head)
-    b.position_at_end(after)
+    state = loop(emit, whole_part, LANES, lambda k, *state: body(k, None, *state), *carried)
+    after, tail, end = b.block, b.append_basic_block("tail"), b.append_basic_block("end")
     left = b.sub(n, whole_part)
     b.cbranch(b.icmp_signed(">", left, ir.Constant(I64, 0)), tail, end)
     b.position_at_end(tail)
