@@ -225,6 +225,57 @@ def report(a: argparse.Namespace, who: str, found: dict[str, Any], versions: dic
     )
 
 
+# ---------------------------------------------------------------- what the machine can do
+
+
+def operations(a: argparse.Namespace) -> float | None:
+    """Multiplications and additions of the products in the work, with the keys that causal attention sees;
+    None where the multiplier is not what bounds it.
+    """
+    one = 4.0 * a.batch * a.heads * a.head * a.len * (a.len + 1) / 2  # attention forward, of a layer
+    block = a.width * a.head * (2 * a.heads + 2 * a.kv) + (2 + (a.shape == "llama")) * a.width * a.hidden
+    linear = 2.0 * a.batch * a.len * (a.layers * block + VOCABULARY * a.width)
+    of = {"train": 3 * linear + 3.5 * a.layers * one, "eval": linear + a.layers * one, "attention": 3.5 * one}
+    return of.get(a.what)
+
+
+def peaks(a: argparse.Namespace) -> dict[str, float]:
+    """GFLOP/s of this machine on these threads: NumPy's sgemm of 2048 x 2048, and multiply-adds of numbers
+    in registers and the first cache. The best of a few times, after the work and not beside it.
+    """
+    import numpy as np
+    from numba import njit
+
+    from peref.backends.numba.host import COLUMNS, ROWS
+    from peref.backends.numba.kernel import INNER
+    from peref.backends.numba.threads import in_parallel
+    from peref.backends.numba.tile import tile_set
+
+    def best(work: Callable[[], Any]) -> float:
+        took = []
+        for _ in range(6):
+            before = time.perf_counter()
+            work()
+            took.append(time.perf_counter() - before)
+        return min(took)
+
+    @njit(**INNER)
+    def one(unit: Any, c: Any, x: Any, times: Any) -> None:
+        tile_set(c, unit * ROWS * COLUMNS, COLUMNS, x, 0, 0, 0, x, 0, 0, times)
+
+    @njit
+    def all_threads(c: Any, x: Any, times: Any) -> None:
+        in_parallel(one, len(c) // (ROWS * COLUMNS), (c, x, times))
+
+    n, times = 2048, 5_000_000
+    x, y = np.ones((n, n), np.float32), np.empty((n, n), np.float32)
+    c, line = np.empty(a.threads * ROWS * COLUMNS, np.float32), np.ones(COLUMNS, np.float32)
+    return {
+        "fma": 2e-9 * c.size * times / best(lambda: all_threads(c, line, times)),
+        "sgemm": 2e-9 * n**3 / best(lambda: np.matmul(x, x, out=y)),
+    }
+
+
 # ---------------------------------------------------------------- the same numbers for everybody
 
 
@@ -436,6 +487,8 @@ def main() -> None:
 
     import peref
 
+    if work := operations(a):
+        found |= {"operations": work, "peaks": peaks(a)}
     versions = {"peref": peref.__version__, "numba": numba.__version__, "numpy": numpy.__version__}
     report(a, "ours", found, versions)
 

@@ -2,13 +2,22 @@
 interleaved on one machine.
 
     pip install -e '.[bench]'
-    python benchmarks/speed.py [--only NAME ...] [--rounds 3] [--threads 2] [--quick] [--resume]
+    python benchmarks/speed.py [--only NAME ...] [--rounds 3] [--threads 2] [--quick] [--resume] [--key]
+    python benchmarks/speed.py --avx2 --results FOLDER      everybody held to AVX2 where there is AVX-512
+    python benchmarks/speed.py --guard                      our speed against the committed ratios
 
 About 25 minutes, 5 with --quick, on a machine that does nothing else. Every measurement is a process of its
 own (measure.py for us, peers.py for them), one after the other, in an order that rotates from round to round.
 Ratios are of runs of one round; the tables have their median over the rounds and their range. Each run
 records how much CPU others used meanwhile: above --limit cores it is dropped and repeated, at most three
 times, and what stays disturbed counts only where there is nothing better, and is marked.
+
+Shares of the peak are those of NumPy's sgemm on all threads in our own process, right after the work, so
+that a figure means the same on every processor.
+
+--guard measures the key cases beside torch eager and compares each ratio with the one that is committed of
+the same kind of processor, threads and torch. Exit code 1 where one is below SLOWER of it, 2 where none is
+committed. It writes no results.
 
 Results: benchmarks/results/speed.json (every run, also those dropped) and speed.md (the tables, with what
 must be reached and what is aimed at). Sections that are not asked for keep the rows they have. --resume keeps
@@ -26,9 +35,10 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -36,6 +46,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT, RESULTS = HERE.parent, HERE / "results"
 TRIES, TIMEOUT = 3, 400
+SLOWER = 0.9  # of a committed ratio: a slowdown by 15 % leaves 0.87
 TOLERANCE = 1e-3  # relative, of results that must agree
 OURS, EAGER, COMPILED, EMBEDDING, JAX = "ours", "torch", "torch-compile", "torch-embedding", "jax"
 NAMES = {
@@ -44,6 +55,12 @@ NAMES = {
     COMPILED: "torch.compile",
     EMBEDDING: "torch, F.embedding",
     JAX: "JAX jit",
+}
+HELD = {  # what holds the peers to AVX2
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
 }
 # seconds of a section
 BUDGET = {
@@ -64,7 +81,8 @@ TITLES = {
     "rope": "Rotation of [1,32,4096,128], halves",
     "start": "From the start of a process to the end of its first step "
     "(training, ALiBi, default Llama shape)",
-    "decode": "1,000 tokens one at a time through the cache, width 128, 4 layers, batch 1",
+    "decode": "1,000 tokens one at a time through the cache, width 128, 4 layers, batch 1 where nothing else "
+    "is said",
 }
 Row = dict[str, Any]
 
@@ -123,14 +141,21 @@ CASES = [
         Case("decode", pe, f"decode --pe {pe} {SMALL} --batch 1 --len 1000 --least 2 --warm 0")
         for pe in ("alibi", "rope")
     ),
+    Case("decode", "rope, batch of 8", f"decode --pe rope {SMALL} --batch 8 --len 1000 --least 2 --warm 0"),
 ]
+KEY = {  # what --key and --guard measure
+    *(("train", pe) for pe in ("alibi", "rope", "t5")),
+    *(("train256", pe) for pe in ("alibi", "t5")),
+    ("eval", "t5"),
+    *(("decode", of) for of in ("rope", "rope, batch of 8")),
+}
 
 
 @dataclass(frozen=True)
 class Goal:
     """A figure of the project. kind: "speed", how many times faster, at least; "memory", our peak over
     theirs, at most; "seconds", and "compiling", which is what a cold start takes longer than a warm one,
-    at most.
+    at most. `avx2`: what must be reached with AVX2 alone, where that is another figure.
     """
 
     what: str
@@ -140,18 +165,22 @@ class Goal:
     kind: str
     must: float
     aim: float | None = None
+    avx2: float | None = None
 
 
 GOALS = [
     *(
         Goal("training step, ALiBi", "train", "alibi", *of)
-        for of in ((EAGER, "speed", 1.5, 2), (COMPILED, "speed", 1.4, 1.9), (JAX, "speed", 3.7, 5))
+        for of in ((EAGER, "speed", 1.75, 2, 1.5), (COMPILED, "speed", 1.7, 1.9), (JAX, "speed", 4.2, 5))
     ),
     *(
-        Goal(f"training step, {title}", "train", pe, EAGER, "speed", 1.4, 1.9)
-        for pe, title in (("rope", "RoPE"), ("sinusoidal", "sinusoidal"))
+        Goal(f"training step, {title}", "train", pe, EAGER, "speed", must, aim, avx2)
+        for pe, title, must, aim, avx2 in (
+            ("rope", "RoPE", 1.75, 2, 1.6),
+            ("sinusoidal", "sinusoidal", 1.4, 1.9, None),
+        )
     ),
-    Goal("training step, T5", "train", "t5", EAGER, "speed", 2.4, 3.2),
+    Goal("training step, T5", "train", "t5", EAGER, "speed", 2.7, 3.2, 2.3),
     Goal("training step, T5", "train", "t5", EMBEDDING, "speed", 2.4, 3.2),
     Goal("training step, T5", "train", "t5", COMPILED, "speed", 2.1, 2.8),
     Goal("training step, T5", "train", "t5", JAX, "speed", 5, 6.5),
@@ -160,12 +189,12 @@ GOALS = [
         for pe in ("none", "learned", "learned_bias")
     ),
     Goal("peak memory of the training step, ALiBi", "train", "alibi", EAGER, "memory", 0.65, 0.5),
-    Goal("training step, width 256, ALiBi", "train256", "alibi", EAGER, "speed", 1.35, 1.8),
-    Goal("training step, width 256, T5", "train256", "t5", EAGER, "speed", 1.9, 2.5),
+    Goal("training step, width 256, ALiBi", "train256", "alibi", EAGER, "speed", 1.5, 1.8),
+    Goal("training step, width 256, T5", "train256", "t5", EAGER, "speed", 2.1, 2.5),
     Goal("evaluation at 8192, ALiBi", "eval", "alibi", EAGER, "speed", 3.4, 5),
     Goal("its peak memory", "eval", "alibi", EAGER, "memory", 1 / 6, 1 / 8),
     Goal("evaluation at 8192, T5", "eval", "t5", EAGER, "speed", 5, 7),
-    Goal("its peak memory", "eval", "t5", EAGER, "memory", 1 / 10, 1 / 12),
+    Goal("its peak memory", "eval", "t5", EAGER, "memory", 0.12, 0.08),
     Goal("evaluation at 8192, T5", "eval", "t5", EMBEDDING, "speed", 5, 7),
     Goal("its peak memory", "eval", "t5", EMBEDDING, "memory", 1 / 10, 1 / 12),
     *(
@@ -173,12 +202,16 @@ GOALS = [
         for case, must, aim in (("8 x 512", 2.1, 2.6), ("1 x 2048", 2.6, 3.2), ("1 x 8192", 2.8, 6))
     ),
     Goal("RoPE into an output that is there", "rope", "into an output that is there", EAGER, "speed", 3, 5),
-    Goal("compiling what training with ALiBi needs", "start", "nothing compiled", OURS, "compiling", 15, 8),
+    Goal("compiling what training with ALiBi needs", "start", "nothing compiled", OURS, "compiling", 8, 6),
     Goal("warmup", "start", "warmup, nothing compiled", OURS, "seconds", 60, 30),
     Goal("warm start to the end of the first step", "start", "warm", OURS, "seconds", 2, 1.2),
     *(
-        Goal(f"decoding, {title}", "decode", pe, EAGER, "speed", 2, 5)
-        for pe, title in (("alibi", "ALiBi"), ("rope", "RoPE"))
+        Goal(f"decoding, {title}", "decode", case, EAGER, "speed", must, aim)
+        for case, title, must, aim in (
+            ("alibi", "ALiBi", 2, 5),
+            ("rope", "RoPE", 3, 5),
+            ("rope, batch of 8", "RoPE, batch of 8", 2, 4),
+        )
     ),
 ]
 
@@ -211,7 +244,16 @@ def processor() -> str:
         "",
     )
     family = f" (family {facts['cpu family']}, model {facts['model']})" if "cpu family" in facts else ""
-    return f"{facts.get('model name', platform.machine())}{family}{width}"
+    held = ", held to AVX2" if os.environ.get("ATEN_CPU_CAPABILITY") == "avx2" else ""
+    return f"{facts.get('model name', platform.machine())}{family}{width}{held}"
+
+
+def hold_to_avx2() -> None:
+    """This process's children, ours and the peers', as on a processor without AVX-512."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from without_avx512 import in_use
+
+    os.environ.update(HELD | in_use())
 
 
 PACKAGES = ("peref", "numba", "numpy", "torch", "jax")
@@ -321,10 +363,13 @@ def measure_section(section: str, options: argparse.Namespace, here: dict[str, A
     for number in range(1, options.rounds + 1):
         before = time.perf_counter()
         for case in (c for c in CASES if c.section == section):
+            if (options.key or options.guard) and (section, case.name) not in KEY:
+                continue
             whos = [
                 who
                 for who in case.whos
                 if not (options.quick and who == COMPILED and "--cold" in case.arguments)
+                and not (options.guard and who not in (OURS, EAGER))
             ]
             turn = (number - 1) % len(whos)
             extra = " --seconds 1.5" if options.quick else ""
@@ -349,6 +394,17 @@ def measure_section(section: str, options: argparse.Namespace, here: dict[str, A
         if number < options.rounds and now - began + 0.7 * (now - before) > BUDGET[section]:
             print(f"  {section}: its time is over after {number} of {options.rounds} rounds")
             break
+    return fine
+
+
+def measure_sections(options: argparse.Namespace, here: dict[str, Any], store: Store) -> bool:
+    """All that is asked for, with kernels compiled before."""
+    fine, warmup = True, [sys.executable, str(ROOT / "cli.py"), "warmup", "--json"]
+    subprocess.run(warmup, check=True, capture_output=True)
+    for section in BUDGET:
+        if section in options.only:
+            print(TITLES[section], flush=True)
+            fine &= measure_section(section, options, here, store)
     return fine
 
 
@@ -382,6 +438,9 @@ class Figure:
 
     def __str__(self) -> str:
         return f"{self.median:.2f}{'' if self.clean else ' (disturbed)'}"
+
+    def percent(self) -> str:
+        return f"{100 * self.median:.0f} %"
 
 
 def over_rounds(pairs: Iterable[tuple[float, bool]]) -> Figure | None:
@@ -422,13 +481,58 @@ def mark(value: float, goal: Goal) -> str:
     return "met" if reached(goal.must) else "missed"
 
 
+def goals_of(store: Store) -> list[Goal]:
+    """The goals of the processor that was measured on."""
+    narrow = all(row["setup"]["cpu"].endswith("AVX2") for row in store.rows)
+    return [replace(g, must=g.avx2) if narrow and g.avx2 is not None else g for g in GOALS]
+
+
+def share(store: Store, section: str, case: str, who: str, of: str = "sgemm") -> Figure | None:
+    """Of the machine's peak in our run of the same round, what the products of the work reach."""
+    ours, theirs = best(store, section, case, OURS), best(store, section, case, who)
+    return over_rounds(
+        (
+            1e-9 * ours[n]["operations"] / row["seconds"] / ours[n]["peaks"][of],
+            row["disturbed"] or ours[n]["disturbed"],
+        )
+        for n, row in theirs.items()
+        if "peaks" in ours.get(n, ())
+    )
+
+
+def slowed(now: Store, committed: Store) -> tuple[list[str], bool]:
+    """A line for each key ratio to torch eager that both stores have, and whether all are fast enough."""
+    lines, fine = [], True
+    for section, case in sorted(KEY):
+        found, before = (figure(store, section, case, EAGER, "speed") for store in (now, committed))
+        if found and before:
+            slow = found.median < SLOWER * before.median
+            fine &= not slow
+            lines.append(
+                f"{section}, {case}: {found.median:.2f}x torch eager, committed {before.median:.2f}x"
+                f"{', TOO SLOW' if slow else ''}"
+            )
+    return lines, fine
+
+
+def committed_of(here: dict[str, Any]) -> Store:
+    """Committed rows of the same kind of processor, threads and torch; none where there are no such."""
+    kind = lambda of: (of["cpu"], of["threads"], of["versions"].get("torch"))
+    for path in sorted(RESULTS.rglob("speed.json")):
+        store = Store(path)
+        store.rows = [row for row in store.rows if kind(row["setup"]) == kind(here)]
+        if store.rows:
+            return store
+    return Store(RESULTS / "none")
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
 
 
 def goals_table(store: Store) -> str:
     rows = []
-    for goal in GOALS:
+    for goal in goals_of(store):
         found = figure(store, goal.section, goal.case, goal.peer, goal.kind)
         if found is None:
             continue
@@ -437,10 +541,11 @@ def goals_table(store: Store) -> str:
         against = "" if goal.peer == OURS else NAMES[goal.peer]
         spread = f"{show(found.least)} to {show(found.most)}, {found.rounds}"
         reached = mark(found.median, goal) if found.clean else "disturbed"
-        rows.append(
-            [goal.what, against, show(found.median), spread, show(goal.must), show(goal.aim), reached]
-        )
-    return table(["what", "against", "measured", "range, rounds", "must", "aim", ""], rows) if rows else ""
+        peak = share(store, goal.section, goal.case, OURS) if goal.kind == "speed" else None
+        cells = [show(found.median), spread, peak.percent() if peak else "", show(goal.must), show(goal.aim)]
+        rows.append([goal.what, against, *cells, reached])
+    head = ["what", "against", "measured", "range, rounds", "of sgemm", "must", "aim", ""]
+    return table(head, rows) if rows else ""
 
 
 def deviation(store: Store, case: Case, peer: str) -> float | None:
@@ -481,6 +586,8 @@ def section_table(store: Store, section: str) -> str:
                 duration(seconds.median) + ("" if seconds.clean else " (disturbed)"),
             ]
             cells += [f"{rate.median:,.0f}" if rate else "", f"{peak.median:.0f}" if peak else ""]
+            shares = [share(store, section, case.name, who, of) for of in ("sgemm", "fma")]
+            cells += [part.percent() if part else "" for part in shares]
             if who == OURS:
                 cells += ["", "", "", ""]
             else:
@@ -509,6 +616,8 @@ def section_table(store: Store, section: str) -> str:
         "median",
         "tokens/s",
         "peak MiB",
+        "of sgemm",
+        "of FMA",
         "times as slow as peref",
         "range",
         "peref's memory / its",
@@ -558,9 +667,34 @@ from the angles, which the peers are given. "deviation" is the largest relative 
 ours: losses of the first steps (of t5 and learned_bias the first only, for peref gives tables and T5's
 queries learning rates of their own), mean sizes of outputs and gradients, turned channels, last logits. Peak
 memory is that of the process, libraries included. "others' CPU" is what other processes used during the
-timing, in cores.
+timing, in cores. "of sgemm" is the share of NumPy's product of 2048 x 2048 matrices on the same threads that
+the products of the work reach; "of FMA" that of multiply-adds of numbers that need no loading. Both peaks are
+measured in our own process of the same round, after the work. Operations are counted of the keys that a query
+sees, also where tiles of them are skipped and where the whole square is computed.
+
+The peers' settings: torch eager is F.scaled_dot_product_attention, q, k and v from one product,
+AdamW(fused=True), and inference_mode where there are no gradients; torch.compile is the same model in its
+default mode; JAX is one jitted function with donated buffers. All have as many threads as peref, on the same
+cores. "Held to AVX2": peref by NUMBA_CPU_FEATURES, NumPy by NPY_DISABLE_CPU_FEATURES and OPENBLAS_CORETYPE,
+the peers by
+{", ".join(f"{name}={value}" for name, value in HELD.items())}.
 
 {goals_table(store)}{tables}"""
+
+
+def guard(options: argparse.Namespace, here: dict[str, Any]) -> int:
+    """Measures the key cases and compares; the exit code."""
+    committed = committed_of(here)
+    if not committed.rows:
+        torch = here["versions"]["torch"]
+        print(f"no ratios are committed of {here['cpu']}, {here['threads']} threads, torch {torch}")
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        now = Store(Path(folder) / "speed.json")
+        ran = measure_sections(options, here, now)
+        lines, fine = slowed(now, committed)
+    print("\n".join(lines))
+    return 0 if ran and fine and lines else 1
 
 
 def main() -> None:
@@ -583,6 +717,9 @@ def main() -> None:
         action="store_true",
         help="keep rows that were measured of the same sources, versions and settings",
     )
+    parser.add_argument("--key", action="store_true", help="only the cases that --guard looks at")
+    parser.add_argument("--guard", action="store_true", help="fail where a committed ratio is not reached")
+    parser.add_argument("--avx2", action="store_true", help="hold everybody to AVX2")
     parser.add_argument("--limit", type=float, default=0.1, help="cores that others may use during a run")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of speed.json and speed.md")
     parser.add_argument(
@@ -590,22 +727,18 @@ def main() -> None:
     )
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
-    store, here, fine, began = (
-        Store(options.results / "speed.json"),
-        setup(options.threads),
-        True,
-        time.perf_counter(),
-    )
+    if options.key or options.guard:
+        options.only = [name for name in options.only if any(name == section for section, _ in KEY)]
+    if options.avx2:
+        hold_to_avx2()
+    here, fine, began = setup(options.threads), True, time.perf_counter()
+    if options.guard:
+        sys.exit(guard(options, here))
+    store = Store(options.results / "speed.json")
     if not options.tables:
         again = lambda row: options.resume and row["setup"] == here and "error" not in row
         store.keep(lambda row: row["section"] not in options.only or again(row))
-        subprocess.run(
-            [sys.executable, str(ROOT / "cli.py"), "warmup", "--json"], check=True, capture_output=True
-        )
-        for section in BUDGET:
-            if section in options.only:
-                print(TITLES[section], flush=True)
-                fine &= measure_section(section, options, here, store)
+        fine = measure_sections(options, here, store)
     text = document(store)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "speed.md").write_text(text)

@@ -91,7 +91,9 @@ def test_a_run_that_fails_is_stored_and_fails_the_command(speed, store, monkeypa
 
 
 def options(**given):
-    return argparse.Namespace(**{"rounds": 3, "quick": False, "threads": 2, "limit": 0.1, **given})
+    return argparse.Namespace(
+        **{"rounds": 3, "quick": False, "key": False, "guard": False, "threads": 2, "limit": 0.1, **given}
+    )
 
 
 def test_everybody_takes_turns_in_an_order_that_rotates(speed, store, monkeypatch):
@@ -188,12 +190,17 @@ def test_goals_are_met_or_missed_and_disturbed_ones_are_neither(speed, store):
     assert [speed.mark(ratio, goal) for ratio in (1.4, 1.5, 2)] == ["missed", "met", "met, aim too"]
     less = speed.Goal("memory", "train", "alibi", "torch", "memory", 0.65, 0.5)
     assert [speed.mark(ratio, less) for ratio in (0.66, 0.65, 0.5)] == ["missed", "met", "met, aim too"]
-    store.rows = [row(1), row(1.7, who="torch")]
-    assert (
-        "| training step, ALiBi | torch eager | 1.7x | 1.7x to 1.7x, 1 | 1.5x | 2x | met |"
-        in speed.goals_table(store)
-    )
+    store.rows = [row(1), row(1.8, who="torch")]
+    begin = "| training step, ALiBi | torch eager | 1.8x | 1.8x to 1.8x, 1 |"
+    assert f"{begin}  | 1.75x | 2x | met |" in speed.goals_table(store)
+    store.rows[0] |= {"operations": 4e11, "peaks": {"sgemm": 800.0, "fma": 1000.0}}
+    assert f"{begin} 50 % | 1.75x | 2x | met |" in speed.goals_table(store)
+    assert "| 50 % | 40 % |" in speed.section_table(store, "train")
+    assert "| 28 % | 22 % |" in speed.section_table(store, "train")  # torch's, of the same peak
     store.rows[0] |= {"disturbed": True, "foreign": 0.4}
+    assert "| 1.75x | 2x | disturbed |" in speed.goals_table(store)
+    for each in store.rows:
+        each["setup"] = HERE | {"cpu": "a laptop, AVX2"}
     assert "| 1.5x | 2x | disturbed |" in speed.goals_table(store)
 
 
@@ -217,6 +224,47 @@ def test_results_that_differ_fail_the_command(speed, store, monkeypatch, tmp_pat
             speed.main()
         assert left.value.code == code
     assert "times as slow as peref" in (tmp_path / "speed.md").read_text()
+
+
+# ---------------------------------------------------------------- the guard
+
+
+@pytest.mark.parametrize(("slower", "code"), [(1.0, 0), (0.8, 0), (1.08, 0), (1.15, 1)])
+def test_the_guard_fails_on_a_slowdown_of_15_percent(speed, monkeypatch, tmp_path, capsys, slower, code):
+    """Of one case, ours alone; the ratios are those of the same processor, threads and torch."""
+    monkeypatch.setattr(speed, "RESULTS", tmp_path)
+    there = HERE | {"versions": {"torch": "2"}}
+    committed = speed.Store(tmp_path / "kind" / "speed.json")
+    for number in (1, 2, 3):
+        for case in ("alibi", "t5"):
+            same = {"number": number, "case": case, "setup": there}
+            committed.add(row(1, **same))
+            committed.add(row(1.6, who="torch", **same))
+    committed.add(row(1, number=4, setup=there | {"cpu": "another"}))
+    committed.add(row(9, who="torch", number=4, setup=there | {"cpu": "another"}))
+
+    def measured(options, here, store):
+        store.rows = [{**r, "setup": here} for r in committed.rows[:-2]]
+        for r in store.rows:
+            if r["who"] == "ours" and r["case"] == "alibi":
+                r["seconds"] *= slower
+        return True
+
+    monkeypatch.setattr(speed, "measure_sections", measured)
+    assert speed.guard(options(), there) == code
+    said = capsys.readouterr().out
+    assert ("train, alibi: 1.39x torch eager, committed 1.60x, TOO SLOW" in said) == bool(code)
+    assert "train, t5: 1.60x torch eager, committed 1.60x\n" in said
+    assert speed.guard(options(), there | {"threads": 3}) == 2
+    assert "no ratios are committed of -, 3 threads, torch 2" in capsys.readouterr().out
+
+
+def test_the_guard_measures_ours_and_torch_in_the_key_cases(speed, store, monkeypatch):
+    order = asked(speed, monkeypatch)
+    assert speed.measure_section("train", options(rounds=1, guard=True), HERE, store)
+    assert order == ["ours", "torch"] * 3
+    assert {(r["section"], r["case"]) for r in store.rows} == {k for k in speed.KEY if k[0] == "train"}
+    assert {(case.section, case.name) for case in speed.CASES} >= speed.KEY
 
 
 # ---------------------------------------------------------------- what is committed
