@@ -39,21 +39,26 @@ class Vocabulary:
 
     def tokens(self, text: bytes) -> np.ndarray:
         """The tokens [N] of a text; where none has a text, the numbers in it. Raises Misuse for what is no
-        such text.
+        such text, and Damaged for a tokenizer that contradicts itself.
         """
         if self.of_bytes:
             return np.frombuffer(text, np.uint8)
         what = "UTF-8" if self.tokenizer else f"numbers of tokens, 0 to {self.V - 1}: there is no {TOKENIZER}"
-        encoded = lambda said: self.tokenizer.encode(said, add_special_tokens=False).ids
         try:
             said = text.decode("utf-8")
-            numbers = np.array(encoded(said) if self.tokenizer else said.split(), np.int64)
+            numbers = np.array(self._encoded(said) if self.tokenizer else said.split(), np.int64)
         except (ValueError, OverflowError) as error:
             raise Misuse(f"{text[:40]!r} is not what was expected, {what}") from error
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.V:
             wrong = numbers[(numbers < 0) | (numbers >= self.V)][0]
             raise Misuse(f"{wrong} is none of the {self.V:,} tokens of this model")
         return numbers
+
+    def _encoded(self, said: str) -> list[int]:
+        try:
+            return self.tokenizer.encode(said, add_special_tokens=False).ids
+        except Exception as error:  # the library raises nothing narrower
+            raise Damaged(f"{TOKENIZER} cannot cut this text into tokens: {error}; copy it anew") from error
 
     def text(self, tokens: Sequence[int] | np.ndarray) -> str:
         """The text of tokens; what is no UTF-8 in it is replaced."""

@@ -14,6 +14,7 @@ from golden_files import cli, dumped
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from peref import model
+from peref.errors import Damaged
 from peref.evaluate import weights_of
 from peref.imported import import_run
 from peref.parameters import init
@@ -247,6 +248,13 @@ def test_an_altered_tokenizer_is_not_believed(theirs, capsys):
     (theirs / "tokenizer.json").write_text("{}")
     cli(capsys, "import", "theirs", "-o", "other")
     assert "its tokenizer.json cannot be read" in cli(capsys, "generate", "other")[1]
+
+
+def test_a_tokenizer_that_contradicts_itself_is_damaged():
+    known = Vocabulary(2, Tokenizer(models.WordLevel({"a": 0}, unk_token="absent")))
+    same(known.tokens(b"a"), np.array([0], np.int64), 0)
+    with pytest.raises(Damaged, match=r"tokenizer.json cannot cut this text into tokens: .*copy it anew"):
+        known.tokens(b"b")
 
 
 def test_bytes_are_the_vocabulary_of_our_own_runs():

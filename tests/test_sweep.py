@@ -289,6 +289,7 @@ def test_workers_that_die_are_replaced_unless_nothing_comes_of_it(write, monkeyp
         ('pe = "none"\n[[then]]\npe = "t5"\n', "task 1 (pe t5): the weights have no"),
         ('dtype = ["float32", "float64"]\n', "a sweep has one"),
         ("seed = = 4\n", "cannot be read as TOML"),
+        ("seed = " + "[" * 3000, "cannot be read as TOML"),
         ("kv-heads = 3\n", "3"),
     ],
 )
