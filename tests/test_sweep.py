@@ -290,6 +290,7 @@ def test_workers_that_die_are_replaced_unless_nothing_comes_of_it(write, monkeyp
         ('dtype = ["float32", "float64"]\n', "a sweep has one"),
         ("seed = = 4\n", "cannot be read as TOML"),
         ("seed = " + "[" * 3000, "cannot be read as TOML"),
+        ("layers = 99999999\n", "this training needs at least"),
         ("kv-heads = 3\n", "3"),
     ],
 )

@@ -273,9 +273,9 @@ def refuse(sweep: Sweep) -> None:
         try:
             if task.recipe.dtype != sweep.tasks[0].recipe.dtype:
                 raise Misuse(f"dtype is {task.recipe.dtype}; a sweep has one")
+            loop.check_recipe(task.cfg, task.recipe, sweep.corpus, sweep.backend)
             shapes, zero = shapes_of((task.parent or task).cfg), np.zeros((), task.recipe.dtype)
             weights = {name: np.broadcast_to(zero, shape) for name, shape in shapes.items()}
-            loop.check_recipe(task.cfg, task.recipe, sweep.corpus, sweep.backend)
             check_evaluation(task.cfg, weights, sweep.text, sweep.longest)
         except Misuse as error:
             said = ", ".join(f"{key} {sweep.said[n][key]}" for key in varied(sweep) if key in sweep.said[n])
