@@ -1,60 +1,83 @@
-"""A number that is not finite in a weight or a moment, between two steps: is it ever saved, is it noticed in
-the next step at the latest, is anything removed for it, and does the run go on from its last good step?
+"""Numbers that are not finite in weights, moments or gradients, one or many, between two steps: are they ever
+saved, are they noticed in the next step at the latest, is anything removed for them, and does the run go on
+from its last good step?
 """
 
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.faults import SMALL, SOUND, Mutant, begun, bits, stepped_to, undisturbed, without
+from benchmarks.faults import (
+    BACKENDS,
+    CFG,
+    SMALL,
+    SOUND,
+    Mutant,
+    backend_of,
+    begun,
+    bits,
+    stepped_to,
+    undisturbed,
+    without,
+)
 from peref import optim, store
-from peref.backends import Backend
 from peref.errors import Diverged
+from peref.parameters import init
 from peref.runs import Run
 
-COUNT = 90
-MUTANTS: dict[str, Mutant] = {"nothing is looked at": ("peref.runs.check_finite", "lambda arrays: None")}
+COUNT = 300
+MUTANTS: dict[str, Mutant] = {
+    "no weight or moment is looked at": ("peref.runs.check_finite", "lambda arrays: None"),
+    "no gradient is looked at": ("peref.train.read_status", "lambda status, p: (1.0, 1.0)"),
+}
 
 
 class Case(NamedTuple):
-    """Which array, where in it, what is written there, and after which step."""
+    """Which array of which kind, how many of its numbers from which place on, what is written there, after
+    which step.
+    """
 
+    backend: str
     kind: str
     name: str
     place: float
+    many: int
     value: float
     step: int
 
 
 def cases(draw: random.Random, count: int) -> list[Case]:
-    """As many of weights as of first and of second moments."""
-    names = ["embed.weight", "0.q.weight", "0.norm1.weight", "0.up.weight", "0.o.weight", "norm.weight"]
-    kinds = ["pmv"[n % 3] for n in range(count)]
+    """As many of weights as of first and second moments and of gradients, in any array of the model."""
+    names = sorted(init(CFG, 0))
     values = [float("nan"), float("inf"), float("-inf")]
-    return [
-        Case(k, draw.choice(names), draw.random(), draw.choice(values), draw.randrange(1, SMALL.steps))
-        for k in kinds
-    ]
+    found = []
+    for n in range(count):
+        of = draw.choice(BACKENDS), "pmvg"[n % 4], draw.choice(names)
+        how = draw.random(), draw.choice([1, 1, 2, 1000]), draw.choice(values)
+        found.append(Case(*of, *how, draw.randrange(1, SMALL.steps)))
+    return found
 
 
 def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
-    """What goes wrong when the number is written between step `case.step` and the next."""
-    run = begun(folder)
+    """What goes wrong when the numbers are written between step `case.step` and the next."""
+    run, be = begun(folder, backend=case.backend), backend_of(case.backend)
     before = {}
 
     def update(p, g, m, v, loss, rate, step, *rest, **given):
         if int(step) == case.step + 1:
             before.update(files(run))
-            array = {"p": p, "m": m, "v": v}[case.kind][case.name]
-            array.flat[int(case.place * array.size)] = case.value
+            array = {"p": p, "m": m, "v": v, "g": g}[case.kind][case.name]
+            first = int(case.place * array.size)
+            array.flat[first : first + case.many] = case.value
         optim.update(p, g, m, v, loss, rate, step, *rest, **given)
 
     with without(mutant):
         try:
-            stepped_to(run, SMALL.steps, Backend(update=update))
+            stepped_to(run, SMALL.steps, replace(be, update=update))
             return "it was not noticed"
         except Diverged as error:
             said = str(error)
@@ -64,11 +87,12 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
         return f"noticed too late: {said}"
     if lost := [name for name in before if name not in files(run)]:
         return f"removed: {', '.join(lost)}"
-    good = max(map(int, before), default=0)
+    # a bad gradient spoils nothing: the step before it can still be saved
+    good = case.step if case.kind == "g" else max(map(int, before), default=0)
     if (f"step {good} is saved in" if good else "no good step is saved") not in said:
         return f"the message does not say how to go on from step {good}: {said}"
-    stepped_to(run, SMALL.steps)
-    return "" if bits(run) == bits(undisturbed()) else "it ends with other bits"
+    stepped_to(run, SMALL.steps, be)
+    return "" if bits(run) == bits(undisturbed(case.backend)) else "it ends with other bits"
 
 
 def files(run: Run) -> dict[str, bytes]:
@@ -82,3 +106,7 @@ def unsound(run: Run) -> str:
         if bad := [name for name, a in arrays.items() if not np.isfinite(a).all()]:
             return f"step {step} is saved with {', '.join(bad)}"
     return ""
+
+
+def part(case: Case) -> str:
+    return {"p": "weights", "m": "first moments", "v": "second moments", "g": "gradients"}[case.kind]
