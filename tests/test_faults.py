@@ -37,6 +37,8 @@ CHOSEN = {
         *((name, False, 0, 25) for name in fuzzed.READERS),
         *((name, True, 0, 1) for name in fuzzed.WHOLE if name != "texts"),
     ],
+    "shared": [("writers", "numpy", 0)],
+    "killed": [("text", "numpy", 1, n) for n in (0, 1)],
     "power": [("new", "numpy", cut, kept, 0) for cut in (0.16, 0.3, 0.5, 0.99) for kept in (0.0, 0.5, 1.0)],
 }
 IN_PROCESS = {name: import_module(f"benchmarks.faults.{name}") for name in (*DRAWN, *CHOSEN)}
