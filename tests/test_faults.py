@@ -7,7 +7,8 @@ from importlib import import_module
 
 import pytest
 
-from benchmarks.faults import fuzzed, noticed, tried
+from benchmarks.faults import ROOT, fuzzed, noticed, tried
+from benchmarks.faults.__main__ import recorded, table
 from benchmarks.faults.linked import OF_FILES
 from peref.__main__ import ENDING
 from peref.cli.signals import SIGNAL_WORDS
@@ -64,6 +65,11 @@ def test_no_case_has_a_fault(name):
 @pytest.mark.parametrize(("name", "mutant"), [(n, m) for n in IN_PROCESS for m in IN_PROCESS[n].MUTANTS])
 def test_a_guard_that_is_away_is_noticed(name, mutant):
     assert noticed(IN_PROCESS[name].fault, sample(name), IN_PROCESS[name].MUTANTS[mutant])
+
+
+def test_the_page_has_the_table_of_what_was_done():
+    """`python -m benchmarks.faults` prints it."""
+    assert table(recorded()) in (ROOT / "docs" / "reliability.md").read_text()
 
 
 def test_every_signal_and_reader_is_there():
