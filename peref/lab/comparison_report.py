@@ -172,12 +172,8 @@ def of_text(found: Document) -> Iterator[str]:
 
 def of_task(found: Document) -> Iterator[str]:
     """What is asked of whom, and what the words of the table mean."""
-    cfg, recipe, count, labels = (
-        found["entries"][0]["config"],
-        found["recipe"],
-        len(found["seeds"]),
-        labels_of(found),
-    )
+    cfg, recipe = found["entries"][0]["config"], found["recipe"]
+    count, labels = len(found["seeds"]), labels_of(found)
     best = best_of(found)
     equal = [label for label in labels if label != best and not against(found, label, best).decides]
     failed = [label for label in labels if "not learned" in effective_of(found, label)]
