@@ -516,14 +516,13 @@ def slowed(now: Store, committed: Store) -> tuple[list[str], bool]:
 
 
 def committed_of(here: dict[str, Any]) -> Store:
-    """Committed rows of the same kind of processor, threads and torch; none where there are no such."""
+    """The newest committed rows of the same kind of processor, threads and torch, if there are such."""
     kind = lambda of: (of["cpu"], of["threads"], of["versions"].get("torch"))
-    for path in sorted(RESULTS.rglob("speed.json")):
-        store = Store(path)
+    found = [Store(path) for path in sorted(RESULTS.rglob("speed.json"))]
+    for store in found:
         store.rows = [row for row in store.rows if kind(row["setup"]) == kind(here)]
-        if store.rows:
-            return store
-    return Store(RESULTS / "none")
+    newest = lambda store: max((row["date"] for row in store.rows), default="")
+    return max(found, key=newest, default=Store(RESULTS / "none"))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
