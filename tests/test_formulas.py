@@ -14,7 +14,7 @@ from making.witness import witnessed
 from peref.encodings import get, names
 from peref.golden.diagnosis.answer import BROKEN, Answer
 from peref.golden.diagnosis.engine import part_of
-from peref.golden.diagnosis.formulas import forwards, guarded, variants
+from peref.golden.diagnosis.formulas import FUNCTIONS, OPERATORS, forwards, remade, variants
 from peref.golden.diagnosis.summary import Summary
 from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
@@ -80,10 +80,21 @@ def test_a_text_that_is_no_program_any_more_is_left_out(book, encoding):
                 tried += 1
                 try:
                     with np.errstate(all="ignore"):
-                        forwards(part, guarded(one.function, f))(answer)
+                        forwards(part, f, lambda _, one=one: one.function)(answer)
                 except BROKEN:
                     continue
     assert tried
+
+
+def test_a_mistake_in_a_change_that_is_written_is_not_hidden():
+    """Texts that were changed may be no programs any more; what is written here to be put in their place is
+    one.
+    """
+    x = np.arange(1.0, 10).reshape(3, 3)
+    for template in {t for some in (*OPERATORS.values(), *FUNCTIONS.values()) for t in some}:
+        assert np.shape(eval(template, {"np": np}, dict.fromkeys("abcxo", x))) in ((), (3, 1), (3, 3))
+    with pytest.raises(AttributeError):
+        remade(lambda x: x, lambda f: lambda x: f(x).transposed)(x)
 
 
 def test_words_say_both_texts():

@@ -337,12 +337,12 @@ def harm_of(node: Any, new: Any) -> str:
 
 @cache
 def variants(f: Any, parts: tuple[str, ...] = ()) -> list[Variant]:
-    """A function with each of its steps another; what it calls of its own file is changed too, but for other
-    parts. None where its text is not there.
+    """A function, of an op the forward one, with each of its steps another; what it calls of its own file is
+    changed too, but for other parts. None where its text is not there.
     """
     f = inspect.unwrap(f)
     if isinstance(f, Op):
-        return [replace(one, function=replace(f, forward=one.function)) for one in variants(f.forward, parts)]
+        return variants(f.forward, parts)
     if not isinstance(f, FunctionType) or f.__code__.co_freevars:
         return []
     try:
@@ -353,7 +353,8 @@ def variants(f: Any, parts: tuple[str, ...] = ()) -> list[Variant]:
     tree.decorator_list = []
     made = partial(edited, module, f)
     steps = (one_step(tree, f, made), exchanged_names(tree, f, made), one_everywhere(tree, f, made))
-    return [*(one for some in steps for one in some), *in_helpers(f, parts)]
+    found = [*(one for some in steps for one in some), *in_helpers(f, parts)]
+    return [replace(one, function=attempted(one.function)) for one in found]
 
 
 def edited(module: Any, f: Any, puts: list[tuple[Place, Any]], shown: Any, right: str, *more: Any) -> Variant:
@@ -422,7 +423,8 @@ def in_helpers(f: Any, parts: tuple[str, ...]) -> Iterator[Variant]:
         own = getattr(helper, "forward", helper)
         if isinstance(own, FunctionType) and own.__module__ == f.__module__:
             for one in variants(helper, (*parts, name)):
-                outer = among(f.__code__, {**f.__globals__, name: one.function}, f)
+                other = replace(helper, forward=one.function) if helper is not own else one.function
+                outer = among(f.__code__, {**f.__globals__, name: other}, f)
                 yield replace(one, names=(*one.names, name), function=outer)
 
 
@@ -450,21 +452,13 @@ def compiled(module: Any, f: Any) -> Any:
 ILL_TYPED = (TypeError, AttributeError, NameError, KeyError)
 
 
-def guarded(g: Any, f: Any) -> Any:
-    """g, where it gives what could stand for what f gives. Raises ValueError where it does not: a text that
-    was changed may be no program any more.
-    """
-    if isinstance(g, Op):
-        return replace(g, forward=guarded(g.forward, f.forward))
-    first = lambda y: y[0] if saves_more(f) else y
+def attempted(f: Any) -> Any:
+    """A function whose text was changed. Raises ValueError where it is no program any more."""
 
     @wraps(f)
     def call(*given: Any, **more: Any) -> Any:
-        right = f(*given, **more)
         try:
-            y = g(*given, **more)
-            made = in_form(first(y), first(right))
-            return (made, *y[1:]) if saves_more(f) else made
+            return f(*given, **more)
         except ILL_TYPED as error:
             raise ValueError(f"no formula any more: {error}") from error
 
@@ -472,21 +466,40 @@ def guarded(g: Any, f: Any) -> Any:
 
 
 def remade(f: Any, change: Any) -> Any:
-    """change(function) in place of a part, of an op's forward pass."""
-    return replace(f, forward=remade(f.forward, change)) if isinstance(f, Op) else guarded(change(f), f)
+    """change(function) in place of a part, of an op's forward pass. It raises ValueError where it gives what
+    could not stand for what the right one gives.
+    """
+    if isinstance(f, Op):
+        return replace(f, forward=remade(f.forward, change))
+    g = change(f)
+
+    @wraps(f)
+    def call(*given: Any, **more: Any) -> Any:
+        right, y = f(*given, **more), g(*given, **more)
+        if not saves_more(f):
+            return in_form(y, right)
+        if not isinstance(y, tuple):
+            raise ValueError("of another kind")
+        return in_form(y[0], right[0]), *y[1:]
+
+    return call
 
 
 def in_form(y: Any, right: Any) -> Any:
     """y in the form of what is right. Raises ValueError where it is of another."""
     if isinstance(right, tuple | list) and isinstance(y, tuple | list):
         return type(right)(in_form(a, b) for a, b in zip(y, right, strict=True))
-    if isinstance(right, dict):
+    if isinstance(right, dict) and isinstance(y, dict) and right.keys() <= y.keys():
         return {name: in_form(y[name], x) for name, x in right.items()}
-    if isinstance(right, np.ndarray | np.generic) and right.dtype.kind in "fiuc":
+    if (
+        isinstance(right, np.ndarray | np.generic)
+        and right.dtype.kind in "fiuc"
+        and np.asarray(y).dtype.kind in "fiucb"
+    ):
         return np.broadcast_to(y, right.shape).astype(right.dtype)
     if isinstance(right, float) and isinstance(y, int | float | np.number):
         return float(y)
-    if type(y) is not type(right):
+    if isinstance(right, dict) or type(y) is not type(right):
         raise ValueError("of another kind")
     return y
 
@@ -500,14 +513,14 @@ def of_formulas(answer: Answer, case: Any) -> Iterator[Guess]:
         for one in variants(f, parts) if flag else ():
             asked = [*(f"{name}.{letter}" for letter in one.names), *({one.called} & {*parts})]
             own = (flag_of(answer, "functions", letter, "") for letter in asked)
-            which, gives = next(filter(None, own), flag), forwards(name, guarded(one.function, f))
-            yield guess(which, f"your formula is another: {one.words}", gives, SURE)
+            gives = forwards(name, f, lambda _, one=one: one.function)
+            yield guess(next(filter(None, own), flag), f"your formula is another: {one.words}", gives, SURE)
 
 
 TOPIC = {"rising": "ramp", "slow_pairs": "ramp"}  # what several functions make together
 
 
-def forwards(name: str, g: Any) -> Any:
-    """What the reference gives with this part, without derivatives."""
-    gives = with_parts(**{name: g})
+def forwards(name: str, f: Any, change: Any) -> Any:
+    """What the reference gives with change(f) for this part, without derivatives."""
+    gives = with_parts(**{name: remade(f, change)})
     return lambda answer: gives(answer.forward)

@@ -157,11 +157,20 @@ def after(change: Any) -> Callable[[Any], Any]:
     def made(f: Any) -> Any:
         def call(*given: Any, **more: Any) -> Any:
             y = f(*given, **more)
-            return (change(y[0], *given), *y[1:]) if isinstance(y, tuple) else change(y, *given)
+            if isinstance(y, tuple):
+                return change(numbers_in(y[0]), *given), *y[1:]
+            return change(numbers_in(y), *given)
 
         return call
 
     return made
+
+
+def numbers_in(x: Any) -> Any:
+    """x. Raises ValueError where it is neither a number nor an array."""
+    if not isinstance(x, int | float | np.ndarray | np.generic):
+        raise ValueError("there are no numbers in it")
+    return x
 
 
 def anew_each(length: int, y: Any, *given: Any) -> Any:
@@ -172,7 +181,7 @@ def anew_each(length: int, y: Any, *given: Any) -> Any:
 
 def rolled(y: Any, step: int) -> Any:
     """One token late or early, of [B,T,...] or [B,H,T,...], zeros where nothing comes."""
-    if y.ndim < 3:
+    if np.ndim(y) < 3:
         raise ValueError("there are no tokens in it")
     y = np.roll(y, step, -2)
     y[..., 0 if step > 0 else -1, :] = 0
@@ -248,7 +257,10 @@ VARIANTS: tuple[tuple[str, Any], ...] = (
     ("is left out", after(lambda y, x, *rest: in_place(x, y))),
     *((words, after(lambda y, *given, c=change: c(y))) for words, change in READ_AS[:4]),
     ("counts exp(1/2) times", after(lambda y, *given: np.exp(0.5) * y)),
-    ("reads what goes in with the other sign", lambda f: lambda x, *rest, **more: f(-x, *rest, **more)),
+    (
+        "reads what goes in with the other sign",
+        lambda f: lambda x, *rest, **more: f(-numbers_in(x), *rest, **more),
+    ),
     *(
         (f"comes a token {words}", after(lambda y, *given, n=n: rolled(y, n)))
         for words, n in EARLY_OR_LATE.items()
@@ -333,7 +345,7 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
         if not flag or name in OWN_ROWS:
             continue
-        put = lambda change, name=name, f=f: forwards(name, remade(f, change))
+        put = lambda change, name=name, f=f: forwards(name, f, change)
         for words, change in VARIANTS[: TIMELESS if name in ELEMENTARY else None]:
             yield guess(flag, f"{name} {words}", put(change), 0.98)
         for words, one in ELEMENTARY.items() if inspected(f)[1:] in ([], ["slope"]) else ():
