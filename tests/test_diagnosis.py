@@ -408,6 +408,20 @@ def test_a_family_goes_on(book, change, case, flag):
     assert named(wrong(book, change, case))[0].flag == flag
 
 
+def test_the_end_of_a_learned_table(book):
+    """Its rows are looked for among whole positions alone."""
+    ends = lambda case, a: expected(case, a, None, replace(case.at, i=np.minimum(case.at.i, 7)))
+    first = named(wrong(book, ends, "learned.op/rows", "learned.table/last-row"))[0]
+    assert first.flag == "embed.rows"
+    assert first.words.startswith("your table ends at position 8")
+
+
+def test_a_wrong_trace_of_two_encodings_in_one_layer(book):
+    """The options of a case are those of all of them, under other names."""
+    twice = lambda case, a: {"out": 2 * expected(case, a)["out"]}
+    assert named(wrong(book, twice, "dape.trace/beside-alibi"))
+
+
 @pytest.mark.parametrize("encoding", ["learned", "xpos", "t5", "cope", "path", "retnet"])
 def test_a_wrong_derivative_beside_right_cases(book, encoding):
     """Of each hook, at each level that has one: a guess at derivatives is held against those of cases that

@@ -101,7 +101,8 @@ def option_rows(answer: Answer, case: Any) -> Iterator[Row]:
     """An option at its default, of another choice, or of a simple relation to what the case asks for."""
     mine = case.config.pe[0][1]
     yield UNSCALED
-    for option, (default, kind) in options(get(case.encoding)).items():
+    own = options(get(case.encoding)).items()
+    for option, (default, kind) in own if case.encoding == case.config.pe[0][0] else ():
         flag = flag_of(answer, "options", option)
         if option == "factor":
             upside = flag_of(answer, "options", "1/factor", "rope.factor.twice")
@@ -145,10 +146,10 @@ def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
             yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), 0.97)
 
 
-def unscaled(case: Any, rotate: Any, *place: Any) -> Any:
-    """The frequencies of the factor 1, gains as they are."""
+def unscaled(case: Any, rotate: Any, p: Any, i: Any, n: Any) -> Any:
+    """The frequencies of the factor 1 and of the length trained for, gains as they are."""
     plain = replace(case, options=case.options | {"factor": 1.0}).config.encoding(0)
-    return rotation(plain, *place)[0], *rotate(*place)[1:]
+    return rotation(plain, p, i, min(n, trained(case)))[0], *rotate(p, i, n)[1:]
 
 
 has_factor = lambda case: case.hook == "rotate" and "factor" in case.config.pe[0][1]

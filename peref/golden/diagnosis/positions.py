@@ -165,7 +165,7 @@ def seeming(answer: Answer) -> Any:
     if seen is None or case is None:
         return None
     i, dtype = case.at.i, next(answer.got[name].dtype for name in answer.wrong)
-    flat, goal = seen.reshape(-1, seen.shape[-1]), np.asarray(i, float).ravel()
+    flat, goal = seen.reshape(-1, seen.shape[-1]), np.ravel(i)
     # of cosines and sines as they are stored; far positions may have lost digits before
     sure = 8 * ROUNDOFF[dtype] + 1e-5
     room = lambda j: sure + 2 * ROUNDOFF["F64" if dtype == "F64" else "F32"] * np.abs(j)
