@@ -16,7 +16,7 @@ from peref.encodings.rotate import llama3, ntk_by_parts, yarn
 from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
-from peref.golden.diagnosis.answer import Answer, Guess, Trap, guess, rounded_near
+from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
@@ -406,6 +406,30 @@ late = lambda case, a: expected(case, a, None, replace(case.at, i=case.at.i + 1,
 def test_a_family_goes_on(book, change, case, flag):
     """Logits without q k, and heads that turn by angles of their own: a family once ended there."""
     assert named(wrong(book, change, case))[0].flag == flag
+
+
+@pytest.mark.parametrize(("times", "flag"), [(-1, "bias.negated"), (0.5, "bias.scale")])
+def test_a_bug_in_one_branch(book, times, flag):
+    """What fails has an option that no right case has: a bug where that is so. That the numbers are others
+    times something is no other explanation.
+    """
+
+    def where_fixed(case, a):
+        found = expected(case, a)
+        wrong = times if case.config.pe[0][1]["slopes"] == "fixed" else 1
+        return {"bias": wrong * found["bias"]}
+
+    cases = ("alibi.table/default", "alibi.op/default", "alibi.table/slopes-learned", "alibi.table/sides")
+    first = reported(book, wrong(book, where_fixed, *cases)).probable[0]
+    assert (first.trap.flag, first.confirmed) == (flag, True)
+    assert first.trap.words.endswith(", where the case has option slopes fixed")
+
+
+def test_what_is_seen_is_seen_in_every_case():
+    """Of one case alone it does not speak for the others."""
+    clue = Clue(Trap("basic", "words"), 1.0)
+    assert ranking.seen_in([(clue, "one"), (clue, "two")], ["one", "two"]).whole
+    assert not ranking.seen_in([(clue, "one"), (clue, "one")], ["one", "two"]).whole
 
 
 def test_the_end_of_a_learned_table(book):

@@ -17,6 +17,7 @@ gradients    guesses at derivatives: factors, parts of sums, other heads, rotati
 backward     the backward pass with one of its steps another
 traces       rows of decoding through a cache
 replays      a trace replayed with one thing of its calls changed
+shared       what failing cases have in common and right ones have not
 near_misses  the near misses stored beside the cases
 ranking      which guess is named
 summary      the probable trap of each encoding

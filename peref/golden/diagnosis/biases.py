@@ -49,6 +49,7 @@ def rows_in_order(order: Any, x: Any, case: Any) -> Any:
     return np.take(x, order(np.arange(x.shape[axis])), axis)
 
 
+seen = lambda change: lambda b: np.where(np.isfinite(b), change(b), b)  # what is hidden stays so
 ROW_ORDERS = {
     "the rows of your table are read in reverse order, from its end": lambda n: n[::-1],
     "every distance has the row before its own": lambda n: np.maximum(n - 1, 0),
@@ -66,7 +67,7 @@ BUCKETS_READ = (  # words, whether the case is causal, whether buckets are, of w
 of_side = lambda causal, case: biased(case) and case.causal == causal
 BIAS_TABLES: dict[Any, dict[str, Any]] = {
     ("basic", "table", GENERAL): {
-        "there is no position in it: the bias is 0": lambda b: 0 * b,
+        "there is no position in it: the bias is 0": seen(lambda b: 0 * b),
     },
     ("bias.sign", "distance"): {
         "your distances are j - i": lambda d: -d,
@@ -96,8 +97,8 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
         "your distances are logarithms": lambda d: np.sign(d) * np.log1p(abs(d)),
     },
     (NEGATED, "table"): {
-        "your bias has the other sign": lambda b: -b,
-        "your bias is positive: distance is rewarded": abs,
+        "your bias has the other sign": seen(np.negative),
+        "your bias is positive: distance is rewarded": seen(abs),
     },
     (HEADS, "table"): {
         "your heads are in reverse order": lambda b: b[::-1],
@@ -294,10 +295,11 @@ def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Cl
         far = np.abs(d.astype(float)).max()
         mine = slopes_of(x) / far
         whole = 1 << (H.bit_length() - 1)
-        plain = np.allclose(mine, 2.0 ** (-m * (h + 1) / H), rtol=1e-4)
+        of_powers = lambda heads: np.allclose(mine, 2.0 ** (-m * (h + 1) / heads), rtol=1e-4)
+        plain, more = of_powers(H), of_powers(2 * whole)
         kept = np.abs(factors[:whole] - 1).max() < 1e-4
         in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4)
-        if whole != H and (kept or plain or (in_order and (np.diff(mine) <= 0).all())):
+        if whole != H and (kept or plain or more or (in_order and (np.diff(mine) <= 0).all())):
             flag = powers
         if plain:
             words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"

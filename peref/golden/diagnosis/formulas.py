@@ -75,6 +75,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {  # a, b, c: what it is given; x: the c
     "min": SMALLER,
     "floor": ("np.ceil(a)", "np.rint(a)", "a"),
     "ceil": ("np.floor(a)", "np.rint(a)", "a"),
+    "int": ("int(np.ceil(a))", "int(np.rint(a))", "x + 1"),
     "arange": ("x + 1", "x - 1", "x[::-1]"),
     "cumsum": ("x - o", "o[..., ::-1].cumsum(-1)[..., ::-1]", "o"),
     "clip": ("o", "a", "np.minimum(a, c)", "np.maximum(a, b)"),
@@ -132,6 +133,7 @@ NO_NUMBERS = {
     "parts",
 }
 SETTLED = {"namespace", "positive", "bounded", "astype", "zeros", "zeros_like", "like", "place", "reshape"}
+FACTORS = {"scale", "factor"}  # arguments that may be left out, or count twice
 NO_EXPRESSIONS = {"axis", "keepdims", "dtype", "place", "chunk", "matmul", "axes", "order"}
 
 
@@ -177,8 +179,8 @@ def others(node: Any, known: set[str]) -> Iterator[Any]:
             yield from map(ast.Constant, numbers(value))
         case ast.Name(id=name, ctx=ast.Load()) if name in ELEMENTARY:
             yield from (ast.Name(other, ast.Load()) for other in ELEMENTARY if other != name)
-        case ast.List(elts=[a, b, *more]):
-            yield ast.List([b, a, *more], ast.Load())
+        case ast.List(elts=[a, b, *more], ctx=ast.Load()) | ast.Tuple(elts=[a, b, *more], ctx=ast.Load()):
+            yield type(node)([b, a, *more], ast.Load())
         case ast.Name(id=name, ctx=ast.Load()) if name in known:
             yield from (with_nodes(t, x=node) for t in NEAR_BY if name in WHOLE_NUMBERS)
             yield from (ast.Name(other, ast.Load()) for other in sorted(known - {name}))
@@ -379,7 +381,10 @@ def one_step(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
         near = names_in(place.statement) if len(known) <= MOST_NAMES else ()
         names = (*names_in(place.node), *names_in(place.around), *sets)
         called = getattr(getattr(place.node, "func", None), "id", "")
-        for new in list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets})):
+        others_here = list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets}))
+        if isinstance(place.holder, ast.keyword) and place.holder.arg in FACTORS:
+            others_here += [ast.Constant(1.0), with_nodes("a * a", a=place.node)]
+        for new in others_here:
             shown = new if place.around is place.node else place.around
             yield made([(place, new)], shown, right, names, harm_of(place.node, new), called)
 

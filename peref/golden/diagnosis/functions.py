@@ -104,15 +104,15 @@ def of_parameters(answer: Answer, case: Any) -> Iterator[Guess]:
             yield guess(flag, f"the parameter {bare} {words}", with_inputs([name], each_of(change)), 0.97)
         for words, change in HEAD_ORDERS.items() if heads else ():
             yield guess(heads, f"the parameter {bare} {words}", with_inputs([name], each_of(change)), 0.97)
-        for other in names:
-            if other != name and answer.a[other].shape == x.shape and flags[other] == flag:
+        for other in (one for one in names if one != name and flags[one] and answer.a[one].shape == x.shape):
+            if flags[other] == flag:
                 words = f"{names[other]} is read in place of the parameter {bare}"
                 instead = lambda some, name=name, other=other: {name: some[other]}
                 yield guess(flag, words, with_inputs([name, other], instead))
-                if other > name:
-                    words = f"the parameters {bare} and {names[other]} are exchanged"
-                    swap = partial(under_others, {name: other, other: name})
-                    yield guess(flag, words, with_inputs([name, other], swap))
+            if other > name:
+                words = f"the parameters {bare} and {names[other]} are exchanged"
+                swap = partial(under_others, {name: other, other: name})
+                yield guess(flag, words, with_inputs([name, other], swap))
     yield from of_roles(answer, flags)
 
 

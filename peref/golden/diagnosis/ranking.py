@@ -33,6 +33,7 @@ from peref.golden.diagnosis import (
 )
 from peref.golden.diagnosis.answer import INVENTED, SHOWN, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.near_misses import likeness, of_probes
+from peref.golden.diagnosis.shared import facts_of, shared_facts
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.entries import Entry
@@ -168,9 +169,10 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: (not one.whole, -one.weight))
-    if len(said) > 1 and said[1].whole and said[1].weight > RIVAL * said[0].weight:
-        rival = f"{said[0].trap.evidence}; {said[1].trap.flag} gives as much: {said[1].trap.words}"
-        said[0] = replace(said[0], trap=replace(said[0].trap, evidence=rival), alone=False)
+    rivals = (one for one in said[1:] if one.whole and one.trap.flag not in GENERAL_FLAGS)
+    if (rival := next(rivals, None)) and rival.weight > RIVAL * said[0].weight:
+        words = f"{said[0].trap.evidence}; {rival.trap.flag} gives as much: {rival.trap.words}"
+        said[0] = replace(said[0], trap=replace(said[0].trap, evidence=words), alone=False)
     return said
 
 
@@ -201,7 +203,7 @@ def answers_of(
         best[said.trap.flag].append(said)
     found = {flag: together(some) for flag, some in best.items()}
     for flag, some in clues.items():
-        clue = seen_in(some, len(fitted))
+        clue = seen_in(some, [answer.entry.id for answer in asked[:n]])
         known = found.get(flag, clue)
         better = known.weight > clue.weight or known.weight >= LIKE
         found[flag] = replace(known if better else clue, weight=max(known.weight, clue.weight))
@@ -277,16 +279,16 @@ def together(some: list[Said]) -> Said:
     )
 
 
-def seen_in(some: list[tuple[Clue, str]], count: int) -> Said:
-    """What clues of one flag say together. Where they were seen: those of the words that are said, then where
-    others pointed to the same flag.
+def seen_in(some: list[tuple[Clue, str]], asked: list[str]) -> Said:
+    """What clues of one flag say together, of the cases that were asked. Where they were seen: those of the
+    words that are said, then where others pointed to the same flag.
     """
-    weight, trap = sum(clue.weight for clue, _ in some) / count, some[0][0].trap
+    weights, trap = [sum(clue.weight for clue, of in some if of == case) for case in asked], some[0][0].trap
     mine = dict.fromkeys(case for clue, case in some if clue.trap == trap)
     more = dict.fromkeys(case for _, case in some if case not in mine)
     evidence = f"seen in what came for {', '.join(mine)}"
     evidence += f"; {', '.join(more)} point to the same flag" if more else ""
-    return Said(replace(trap, evidence=evidence), weight, whole=weight >= SHOWN)
+    return Said(replace(trap, evidence=evidence), sum(weights) / len(asked), whole=min(weights) >= SHOWN)
 
 
 def guesses_of(family: Family, answer: Answer) -> Iterator[Guess | Clue]:
@@ -297,16 +299,21 @@ def guesses_of(family: Family, answer: Answer) -> Iterator[Guess | Clue]:
 
 def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
     """It weighs the share of what failed that it gives, less half of that of the other cases in which it
-    makes something wrong.
+    makes something wrong. Where it gives all of it, and one thing alone that all failing cases have is in
+    none of these others, it is a bug where that is so.
     """
     some = thinned(bad)
     asked = [(answer, answer.fits(one)) for answer in some]
     fits = [fit or 0.0 for answer, fit in asked if answer.case is not None or fit is not None]
-    kept = [wrong for answer in thinned(good) if (wrong := answer.fits(one)) is not None]
+    tried = [(answer.entry, wrong) for answer in thinned(good) if (wrong := answer.fits(one)) is not None]
+    kept, lost = [wrong for _, wrong in tried], [entry for entry, wrong in tried if wrong < 0]
+    shared = shared_facts([answer.entry for answer in bad], lost) if min(fits, default=0) > ENOUGH else []
+    if len(shared) == 1:
+        return share(where(one, *shared), bad, good)
     evidence = "the reference with this bug gives what came"
     evidence += f" in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else ""
-    if spoilt := sum(wrong < 0 for wrong in kept):
-        evidence += f", but gives something else in {spoilt} of {len(kept)} cases that are right"
+    if lost:
+        evidence += f", but gives something else in {len(lost)} of {len(kept)} cases that are right"
     elif kept:
         evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
     weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
@@ -318,9 +325,18 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
         not one.invented,
         whole,
         gives=tuple(fit or 0.0 for _, fit in asked),
-        spoils=bool(spoilt),
+        spoils=bool(lost),
         misfit=sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0,
     )
+
+
+def where(one: Guess, fact: str) -> Guess:
+    """The bug in one branch of a program: in the cases that have a fact. It says less, so the search goes
+    on.
+    """
+    gives = lambda answer: one.gives(answer) if fact in facts_of(answer.entry) else None
+    trap = replace(one.trap, words=f"{one.trap.words}, where the case has {fact}")
+    return replace(one, trap=trap, gives=gives, sure=SAYS_LITTLE * one.sure)
 
 
 def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: float) -> dict[str, Said]:

@@ -135,7 +135,9 @@ def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
             words = (
                 "its sign is the other one" if abs(c + 1) < 1e-6 else f"it is the golden tensor times {c:.6g}"
             )
-            yield guess("basic", f"{name}: {words}", multiplied(c), GENERAL)
+            known = answer.entry.vectors.words["flags"] if name == "term" else ()
+            flag = next((flag for flag in known if flag.endswith(".scale") and flag != "attn.scale"), "basic")
+            yield guess(flag, f"{name}: {words}", multiplied(c), GENERAL)
         if late := of_time(answer, name, x, g):
             yield Clue(Trap("", f"every row comes one token {late}"), 0.2)
 

@@ -4,19 +4,18 @@ from which token or distance on, and what all failing cases have and no right on
 Facts alone: each line can be read off the results. Not here: guesses (diagnosis).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from peref.errors import counted
+from peref.golden.diagnosis.shared import facts_of, shared_by, shared_facts
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.result import Outcome, Result, listed_by
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.rule import CLASSES
-
-SIZES = ("B", "H", "G", "T", "D", "C", "L", "R", "n", "F", "V", "layers")
 
 
 @dataclass(frozen=True)
@@ -84,40 +83,9 @@ def of_beginnings(wrong: Iterable[Result]) -> str:
     return words + (", where a call with a cache begins" if of_call else "")
 
 
-def facts_of(entry: Entry) -> list[str]:
-    """Facts and options of a case with their values, and in words what its positions and tokens are."""
-    facts, inputs = entry.words["facts"], entry.words["inputs"]
-    every = facts | {f"option {name}": x for name, x in entry.words["options"].items()}
-    found = [f"{name} {x}" for name, x in every.items() if not isinstance(x, list | dict)]
-    said = {
-        "padding or packed documents": "seg" in inputs,
-        "a rotary width below the head width": bool(facts.get("R")) and facts["R"] < facts["D"],
-    }
-    if "positions" in inputs:
-        i = entry.input("positions")
-        said |= {
-            "positions of several sequences": i.ndim == 2,
-            "positions of several axes": i.ndim == 3,
-            "positions that are not 0, 1, 2, ...": (i != np.arange(i.shape[-1])).any(),
-            "positions that are not whole": (i != np.rint(i)).any(),
-            "negative positions": (i < 0).any(),
-            "positions beyond the length trained for": i.max() >= facts["L"],
-        }
-    return found + [words for words, true in said.items() if true]
-
-
-def shared_by(bad: Sequence[Entry], good: Sequence[Entry], of: Callable[[Entry], list[str]]) -> list[str]:
-    """What all failing cases have, and none of the right ones; nothing where there are no right ones."""
-    if not good:
-        return []
-    shared = set.intersection(*(set(of(entry)) for entry in bad)).difference(*map(of, good))
-    return [one for one in of(bad[0]) if one in shared]
-
-
 def of_shared(bad: Sequence[Entry], good: Sequence[Entry]) -> str:
     """Which facts they share; sizes where nothing else."""
-    shared = shared_by(bad, good, facts_of)
-    shared = [one for one in shared if one.split()[0] not in SIZES] or shared
+    shared = shared_facts(bad, good) or shared_by(bad, good, facts_of)
     have = f"all {len(bad)} failing cases have" if len(bad) > 1 else "the failing case has"
     levels = ", ".join(dict.fromkeys(entry.words["level"] for entry in bad))
     return f"{have} {' and '.join(shared[:3])}; no right one at {levels} has" if shared else ""
