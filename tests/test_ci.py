@@ -31,11 +31,12 @@ COMMANDS = [
     "pip install -e .[test]",
     "ruff check .",
     "ruff format --check .",
-    "mypy",
     "pytest -n auto",
     "python tests/without_avx512.py -n auto",
+    "mypy",
     "python tests/attest.py",
 ]
+BESIDE = COMMANDS[-2:]  # one another, in any order
 
 
 @pytest.fixture
@@ -61,7 +62,8 @@ def ran(tmp_path):
 def test_it_runs_the_line_of_the_readme(ran):
     """All of its commands, in its order, in a new .venv; CONTRIBUTING.md has the same line."""
     done, called = ran()
-    assert (done.returncode, called) == (0, COMMANDS), done.stderr
+    assert [*called[:-2], *sorted(called[-2:])] == COMMANDS, done.stderr
+    assert done.returncode == 0
     said = [" ".join(shlex.split(part)) for part in LINE.split(" && ")]
     set_up = [c for c in called if not c.startswith(("ruff", "mypy", "python tests/"))]
     assert [c if c != "activated" else ". .venv/bin/activate" for c in set_up] == said
@@ -89,7 +91,7 @@ def test_the_extra_test_is_enough():
 def test_what_fails_is_the_end(ran, command):
     done, called = ran(fails=command)
     assert done.returncode != 0
-    assert called[-1] == command
+    assert called[-1] == command or {command, called[-1]} == {*BESIDE}
 
 
 @pytest.mark.parametrize(

@@ -60,23 +60,20 @@ def fails(case):
     return judged
 
 
-def noticed(name, level, without=()):
-    """The readings that fail a case of the level, and each two that fail the same one."""
-    alone, pairs = set(), set()
-    for case in every_case(name):
-        aligned = case.slug.startswith("aligned-")  # larger, and otherwise as the default
-        if case.level == level and not (aligned or case.variants or case.slug in without):
-            found = nearest.shown(case, nearest.of(name), fails(case))
-            alone |= found
-            pairs |= nearest.together(found)
-    return alone, pairs
-
-
-def holes(name, level, **left_out):
-    """What changes a number at the level and fails no case."""
-    (alone, pairs), (seen, both) = nearest.matters(name, level), noticed(name, level, **left_out)
+def holes(name, level, without=()):
+    """What changes a number at the level, alone or with another reading, and fails no case. Cases are asked
+    until none is left, those first that were made for many.
+    """
+    alone, pairs = nearest.matters(name, level)
+    cases = [case for case in every_case(name) if case.level == level and case.slug not in without]
+    for case in sorted(cases, key=lambda case: not case.slug.startswith("together-")):
+        left = alone.union(*pairs)
+        # aligned ones are larger, and otherwise as the default
+        if left and not (case.variants or case.slug.startswith("aligned-")):
+            found = nearest.shown(case, left, fails(case))
+            alone, pairs = alone - found, pairs - nearest.together(found)
     words = lambda some: sorted(map(str, some))
-    return words(alone - seen), sorted(" with ".join(words(two)) for two in pairs - both)
+    return words(alone), sorted(" with ".join(words(two)) for two in pairs)
 
 
 LEVELS = [(name, level) for name in names() for level in LEVELS_OF_HOOK[get(name).hook] if level != "table"]
