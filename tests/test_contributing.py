@@ -79,7 +79,7 @@ def test_what_the_page_says_is_all_it_takes(tmp_path):
     """In a clone: the three files, the commands that write what follows from them, and every test with its
     name.
     """
-    left_out = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "runs")
+    left_out = shutil.ignore_patterns(".*", "build", "dist", "runs")
     clone = Path(shutil.copytree(ROOT, tmp_path / "clone", ignore=left_out))
     before = contents(clone)
     for path, text in FILES.items():
