@@ -6,8 +6,9 @@
 FOLDER is what save_pretrained wrote, or a name on the hub; ref.json is of `peref trace` and says which tokens
 are read. Modules are found by the names that they have in transformers (below). Hooks on them give what
 enters and leaves each; apply_rotary_pos_emb is wrapped, for q and k before they turn; and an attention
-function of our own keeps scores and probabilities, and computes them in the dtype of the model. MPT, whose
-attention asks for no such function, gives no scores; a mixer (Mamba) has nothing of heads.
+function of our own keeps scores and probabilities, and computes them in the dtype of the model. MPT, BLOOM
+and Falcon, whose attention asks for no such function, give no scores; a mixer (Mamba, RWKV) has nothing of
+heads.
 
 Tried with transformers 5.23 on the models of the table in porting.md. It stands alone: copy it, and change it
 for a model of your own.
@@ -23,10 +24,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoModelFo
 from transformers.masking_utils import eager_mask
 
 LAYERS = ("layers", "h", "blocks")  # in the base model
-LAST_NORM = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f")
-ATTENTION = ("self_attn", "attn", "attention", "mixer")  # in a layer
-FEED_FORWARD = ("mlp", "ffn", "block_sparse_moe")
-NORM_BEHIND = ("pre_feedforward_layernorm", "norm_2", "ln_2", "post_attention_layernorm")  # after attention
+LAST_NORM = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f", "ln_out")
+ATTENTION = ("self_attn", "attn", "attention", "self_attention", "mixer")  # in a layer
+FEED_FORWARD = ("mlp", "ffn", "block_sparse_moe", "feed_forward")
+# before the feed-forward
+NORM_BEHIND = ("pre_feedforward_layernorm", "norm_2", "ln_2", "ln2", "ln_mlp", "post_attention_layernorm")
+OWN_ATTENTION = ("Mpt", "GPTJ", "Bloom", "Falcon")  # classes that ask for no function
 NAME = "dump"  # of our attention function, among theirs
 
 
@@ -71,9 +74,12 @@ class Dump:
         """apply_rotary_pos_emb, which is asked once a layer."""
 
         def noted(q, k, *rest, **more):
-            self.note("q", q)
-            self.note("k", k)
-            return function(q, k, *rest, **more)
+            found = function(q, k, *rest, **more)
+            if q.ndim == k.ndim:  # GPT-J's turns one at a time
+                for name, before, turned in zip("qk", (q, k), found, strict=True):
+                    self.note(name, before)
+                    self.note(f"{name}_turned", turned)
+            return found
 
         return noted
 
@@ -90,12 +96,16 @@ class Dump:
         for name, module in found.items():
             if module is not None:
                 module.register_forward_hook(reader(seen, name), with_kwargs=True)
-        if hasattr(found["attention"], "Wqkv"):  # MPT
-            self.watch_mpt(found["attention"])
+        if hasattr(layer, "pre_ln"):  # RWKV's first
+            layer.pre_ln.register_forward_hook(lambda module, args, out: seen.update(stream=out))
+        self.watch_attention(found["attention"], seen)
+        if type(layer).__name__.startswith("Falcon"):  # adds to it in place
+            found["ffn"].register_forward_hook(lambda module, args, out: out.clone())
 
         def leaving(module, args, kwargs, out):
-            stream, out = entered(args, kwargs), tensor(out)
+            stream, out = seen.get("stream", entered(args, kwargs)), tensor(out)
             read, output = seen["attention"]
+            output = seen.get("output", output)
             if number == 0:
                 self.kept["embedded"] = stream
             self.note("input", stream)
@@ -115,21 +125,60 @@ class Dump:
             self.note("residual", residual)
             if fed is not read and fed is not residual:
                 self.note("ffn_normed", fed)
-            self.note("ffn", ffn - residual if ffn is out else ffn)  # MPT's adds the residual itself
+            if ffn is out:  # MPT's and BLOOM's add the residual themselves
+                ffn = ffn - residual
+            # Llama 4's experts have one axis for all tokens
+            self.note("ffn", ffn if ffn.shape == out.shape else ffn.reshape(out.shape))
 
         layer.register_forward_hook(leaving, with_kwargs=True)
 
-    def watch_mpt(self, attention):
-        def of_heads(x):
-            return x.unflatten(-1, (attention.n_heads, -1)).transpose(1, 2)
+    def watch_attention(self, attention, seen):
+        """What is inside attention, of the classes where neither function shows it."""
+        kind = type(attention).__name__
 
-        def projected(module, args, out):
-            for name, x in zip("qkv", out.chunk(3, -1), strict=True):
-                self.note(name, of_heads(x))
+        def of_heads(x):  # [B,T,HD] -> [B,H,T,D]
+            return x.unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)
 
-        attention.Wqkv.register_forward_hook(projected)
-        attention.out_proj.register_forward_pre_hook(lambda _, args: self.note("heads", of_heads(args[0])))
-        attention.register_forward_hook(lambda _, args, out: self.note("probabilities", out[1]))
+        def note_all(found, names="qkv", change=lambda x: x):
+            for name, x in zip(names, found, strict=True):
+                self.note(name, change(x))
+            return found
+
+        if kind.startswith("GPTJ"):
+            attention._attn = lambda *given: (self.attention(attention, *given)[0].transpose(1, 2), None)
+        if kind.startswith("GPTJ") or (kind.startswith("Llama4") and turns(attention)):
+            norm = getattr(attention, "qk_norm", lambda x: x)
+            for name in "qk":
+                hook = lambda _, args, out, name=name: self.note(name, norm(of_heads(out)))
+                getattr(attention, f"{name}_proj").register_forward_hook(hook)
+        if not kind.startswith(("Mpt", "Bloom", "Falcon")):
+            return
+        if kind.startswith("Mpt"):
+            hook = lambda _, args, out: note_all(out.chunk(3, -1), change=of_heads) and None
+            attention.Wqkv.register_forward_hook(hook)
+        elif kind.startswith("Bloom"):
+            split = attention._reshape
+            attention._reshape = lambda x: note_all(split(x))
+        else:
+            split = attention._split_heads
+            attention._split_heads = lambda x: note_all(split(x), change=lambda x: x.transpose(1, 2))
+
+        def leaving(module, args, out):
+            self.note("probabilities", out[1])
+            groups = getattr(attention, "num_kv_heads", attention.num_heads) if kind[0] == "F" else 0
+            for name in ("k", "k_turned", "v") if groups else ():  # repeated for all heads
+                x = self.kept[f"layers.{self.layer}.{name}"]
+                self.note(name, x[:, :: x.shape[1] // groups])
+
+        last = part(attention, ("out_proj", "dense"))
+        last.register_forward_pre_hook(lambda _, args: self.note("heads", of_heads(args[0])))
+        last.register_forward_hook(lambda _, args, out: seen.update(output=out))
+        attention.register_forward_hook(leaving)
+
+
+def turns(attention):
+    """Whether q and k of Llama 4 turn, or have a factor."""
+    return attention.use_rope or attention.attn_temperature_tuning
 
 
 def part(module, names):
@@ -158,10 +207,14 @@ def dumped(model, tokens, gradients=False):
     dump = Dump()
     AttentionInterface.register(NAME, dump.attention)
     AttentionMaskInterface.register(NAME, eager_mask)
-    model.set_attn_implementation("eager" if type(model).__name__.startswith("Mpt") else NAME)
+    if type(model).__name__.startswith(OWN_ATTENTION):
+        model.config._attn_implementation = "eager"
+    else:
+        model.set_attn_implementation(NAME)
     model.set_experts_implementation("eager")  # others are not for float64
+    model.config.rescale_every = 0  # RWKV's: halves the stream, which its weights make up for
     model.eval().requires_grad_(gradients)
-    base = model.base_model
+    base = model.base_model if part(model.base_model, LAYERS) else model.model  # Llama 4's is elsewhere
     layers = part(base, LAYERS)
     for number, layer in enumerate(layers):
         dump.watch(layer, number)
@@ -179,8 +232,9 @@ def dumped(model, tokens, gradients=False):
     dump.kept["logits"] = logits
     if ids.shape[1] > 1:
         dump.kept["loss"] = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
-    if gradients:
+    if gradients:  # of parameters under their names here, which diff reads
         graph = {name: x for name, x in dump.kept.items() if x.grad_fn is not None}
+        graph |= {f"parameter.{name}": p for name, p in model.named_parameters()}
         found = torch.autograd.grad(dump.kept["loss"], list(graph.values()), allow_unused=True)
         dump.kept |= {f"gradient.{n}": g for n, g in zip(graph, found, strict=True) if g is not None}
     return {name: x.detach().clone().contiguous() for name, x in dump.kept.items()}
@@ -192,7 +246,9 @@ if __name__ == "__main__":
     asked.add_argument("reference", help="the JSON of peref trace, which has the tokens")
     asked.add_argument("output", help="a new .safetensors")
     asked.add_argument("--dtype", default="float64", choices=["float64", "float32", "bfloat16", "float16"])
-    asked.add_argument("--gradients", action="store_true", help="of the loss, with respect to each tensor")
+    asked.add_argument(
+        "--gradients", action="store_true", help="of the loss, with respect to each tensor and parameter"
+    )
     given = asked.parse_args()
     with open(given.reference) as file:
         tokens = json.load(file)["tokens"]

@@ -27,6 +27,7 @@ from peref.layers import block, embed, head
 from peref.model import PLAIN, check_tokens, pass_over
 from peref.ops.attention import plus_terms_forward, probabilities, scores, sunk, weigh
 from peref.ops.feed import activated_linear
+from peref.ops.place import At
 from peref.ops.shape import add
 from peref.parameters import shapes_of
 from peref.passes import Pass, start_pass
@@ -155,11 +156,27 @@ def one_layer(this: Pass, notes: Notes, layer: int, x: Any) -> Any:
     return note("leaving", y)
 
 
+def next_tokens(tokens: np.ndarray, seg: np.ndarray | None, late: int = 1) -> np.ndarray:
+    """What is to be predicted at each token [B,T]: the next one, or one so many later, of its document; -1
+    where there is none.
+    """
+    last = np.arange(tokens.shape[1]) >= tokens.shape[1] - late
+    hidden = last if seg is None else last | (seg == 0) | (seg != np.roll(seg, -late, 1))
+    return np.where(hidden, -1, np.roll(tokens, -late, 1)).astype(np.int64)
+
+
 def trace(
-    cfg: Config, params: Arrays, tokens: Any, *, layers: Iterable[int] | None = None, gradients: bool = False
+    cfg: Config,
+    params: Arrays,
+    tokens: Any,
+    *,
+    layers: Iterable[int] | None = None,
+    gradients: bool = False,
+    at: At | None = None,
 ) -> Arrays:
     """The tensors of a pass over `tokens` [1,T], of all layers or of these, by name in the order of
-    computation; with `gradients` those of the loss after them, in the order in which they are computed.
+    computation; with `gradients` those of the loss after them, in the order in which they are computed. `at`:
+    where the tokens are, one document whose positions count from 0 unless said (Config.place).
 
     In the dtype of `params`. Raises Misuse for tokens outside the vocabulary, a layer that there is not, and
     what does not fit into memory.
@@ -169,14 +186,14 @@ def trace(
     check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients)
     tape, notes = Tape(), Notes()
     leaves = tape.watch(params) if gradients else params
-    this = pass_over(cfg, leaves, host, cfg.place(*host.shape), PLAIN)
+    at = cfg.place(*host.shape) if at is None else at
+    this = pass_over(cfg, leaves, host, at, PLAIN)
     x = notes.note("embedded", embed(this, host))
     for layer in range(cfg.layers):
         x = one_layer(this, notes, layer, x) if layer in chosen else block(this, layer, x, None)[0]
     y = notes.note("logits", head(replace(this, be=replace(PLAIN, note=notes.note)), x))
     if cfg.causal and host.shape[1] > 1:
-        targets = np.concatenate([host[:, 1:], np.full((len(host), 1), -1)], 1).astype(np.int64)
-        loss = notes.note("loss", PLAIN.cross_entropy(y, targets)[0])
+        loss = notes.note("loss", PLAIN.cross_entropy(y, next_tokens(host, at.seg))[0])
     if not gradients:
         return notes.tensors
     found = tape.gradients(loss, np.ones_like(value(loss)))
@@ -213,13 +230,14 @@ def described(tensors: Arrays) -> Iterator[dict[str, Any]]:
         yield {"name": name, "axes": [*axes], "says": says}
 
 
-def write(path: Path, cfg: Config, tensors: Arrays, tokens: Any, **about: Any) -> None:
+def write(path: Path, cfg: Config, tensors: Arrays, tokens: Any, at: At, **about: Any) -> None:
     """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
-    each is. `about`: who made it (peref), and of what (source).
+    each is. `about`: who made it (peref), of what (source), and whose names that was imported with (names).
     """
     first = next(iter(tensors.values()))
     said = {"format": "peref trace 1", **about, "dtype": first.dtype.name, "config": cfg.to_json()}
-    said |= {"tokens": None if tokens is None else tokens.tolist(), "n": first.shape[1], "seg": None}
-    said |= {"positions": list(range(first.shape[1])), "tensors": list(described(tensors))}
+    said |= {"tokens": None if tokens is None else tokens.tolist(), "n": first.shape[1]}
+    said |= {"seg": None if at.seg is None else at.seg.tolist(), "positions": at.i.tolist()}
+    said |= {"tensors": list(described(tensors))}
     store.write_text(path.with_suffix(".json"), json.dumps(said, indent=1) + "\n")
     store.save(path, tensors, said)

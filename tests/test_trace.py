@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,16 @@ from check import same
 from golden_files import cli, dumped
 
 import peref
-from peref import model
+from peref import model, runs
 from peref import trace as traced
 from peref.config import Config
+from peref.environment import environment
 from peref.errors import Misuse
 from peref.imported import import_run
+from peref.model import PLAIN
 from peref.porting import config_of, unload
 from peref.porting.tensors import to_bfloat16
+from peref.recipe import Recipe
 from peref.runs import open_run
 from peref.trace import byte_count, described, noted_in, trace, trace_layer
 
@@ -264,6 +268,8 @@ REFUSED = {
         "r.safetensors",
     ],
     "numbers of layers": ["--prompt", "ab", "--layers", "all", "-o", "r.safetensors"],
+    "expected positions, [2] or [axes,1,2]": ["--prompt", "ab", "--place", "odd.json", "-o", "r.safetensors"],
+    "seg is [2]; expected [1, 2]": ["--prompt", "ab", "--place", "flat.json", "-o", "r.safetensors"],
     "no layer 7": ["--prompt", "ab", "--layers", "7", "-o", "r.safetensors"],
     "expected numbers of tokens": ["--tokens", "words.txt", "-o", "r.safetensors"],
     "expected layers.1.input, [T,16] or [1,T,16]": [
@@ -276,12 +282,63 @@ REFUSED = {
 def test_what_is_wrong_is_one_line_and_leaves_nothing(words, made, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text("one two")
+    (tmp_path / "odd.json").write_text('{"positions": [[0], [1, 2]]}')
+    (tmp_path / "flat.json").write_text('{"seg": [1, 2]}')
     safetensors.numpy.save_file({"x": np.zeros((2, 3, 16))}, tmp_path / "x.safetensors")
     code, said = cli(capsys, "trace", made / "mine", *REFUSED[words])
     assert code == 2
     assert words in said
     assert said.count("\n") == 1
     assert not list(tmp_path.glob("r.*"))
+
+
+@pytest.fixture
+def made_here(tmp_path, monkeypatch):
+    """What makes the folder of a run of a config and weights, in a folder of its own."""
+
+    def make(cfg, params):
+        monkeypatch.chdir(tmp_path)
+        record = {"config": cfg.to_json(), "recipe": asdict(Recipe(dtype="float32")), "steps": 0, "argv": []}
+        record |= {"data": {"name": "", "spec": "", "sha256": ""}, "environment": environment(PLAIN)}
+        record |= {"imported": {"folder": "", "model": "", "files": {}}}
+        run = runs.create("runs", ["x"], record, first={f"p/{name}": a for name, a in params.items()})
+        return run.folder
+
+    return make
+
+
+def test_sections_of_mrope_are_told_apart_on_positions_of_several_axes(made_here, capsys, tmp_path):
+    """The planted bug "sections swapped": text with a picture of 2 x 3 patches inside, by the commands."""
+    cfg = Config(**SIZES | {"D": 8, "G": 3}, pe=[("mrope", {"sections": [1, 2, 1]})])
+    params = model.init(cfg, 3)
+    folder = made_here(cfg, params)
+    place = {
+        "positions": [[[0, 1, 1, 1, 1, 1, 1, 4]], [[0, 1, 1, 1, 2, 2, 2, 4]], [[0, 1, 2, 3, 1, 2, 3, 4]]]
+    }
+    (tmp_path / "place.json").write_text(json.dumps(place))
+    (tmp_path / "tokens.txt").write_text("3 1 28 7 7 0 15 2")
+    line = ["trace", folder, "--tokens", "tokens.txt", "-o", "ref.safetensors", "--place"]
+    code, said = cli(capsys, *line, "place.json")
+    assert code == 0, said
+    assert json.loads((tmp_path / "ref.json").read_text())["positions"] == place["positions"]
+    assert cli(capsys, *line, "ref.json")[0] == 0
+    other = Config.from_json(cfg.to_json() | {"pe": [["mrope", {"sections": [2, 1, 1]}]]})
+    at, tokens = other.place(1, 8, **place), np.array([[3, 1, 28, 7, 7, 0, 15, 2]])
+    theirs = trace(other, params, tokens, at=at)
+    safetensors.numpy.save_file({n: np.ascontiguousarray(a) for n, a in theirs.items()}, "theirs.safetensors")
+    code, said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")
+    assert code == 1
+    assert said.startswith("FAIL layers.0.q_turned"), said
+    assert "layer 0 has sections 2,1,1; it has sections 1,2,1" in said
+
+
+def test_packed_documents_are_the_documents_alone():
+    """Their logits, and the loss of the next tokens of both."""
+    cfg, params = tiny("windows, sinks, softcaps, chunks")
+    packed = trace(cfg, params, TOKENS, at=cfg.place(1, 7, seg=[[1, 1, 1, 2, 2, 2, 2]]))
+    parts = [trace(cfg, params, part) for part in (TOKENS[:, :3], TOKENS[:, 3:])]
+    same(packed["logits"], np.concatenate([one["logits"] for one in parts], 1), 1e-12)
+    same(packed["loss"], np.asarray((2 * parts[0]["loss"] + 3 * parts[1]["loss"]) / 5), 1e-12)
 
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "porting.md").read_text()

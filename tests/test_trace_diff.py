@@ -3,24 +3,22 @@ what theirs before it make, and a changed model is named for what was changed.
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from check import same
 from golden_files import cli
 from safetensors.numpy import load_file, save_file
-from test_trace import KINDS, TOKENS, made, tiny  # noqa: F401
+from test_trace import KINDS, TOKENS, made, made_here, tiny  # noqa: F401
 
-from peref import model, runs
+from peref import model
 from peref.config import Config
-from peref.environment import environment
 from peref.golden.spec.files import Tensor
-from peref.model import PLAIN
-from peref.recipe import Recipe
+from peref.porting import unload
 from peref.trace import OF_LAYER, WHOLE, described, trace
 from peref.trace_diff import readings
-from peref.trace_diff.first import Traces
+from peref.trace_diff.first import Traces, renamed
 from peref.trace_diff.steps import Engine, follow, group_of
 
 SIZES = {"L": 64, "V": 40, "C": 32, "layers": 4, "H": 4, "G": 2, "D": 8, "F": 48}
@@ -495,17 +493,32 @@ def test_gradients_are_gone_through_from_the_loss_backwards():
         assert {"gradient.logits", "gradient.layers.1.ffn", "gradient.layers.1.heads"} <= {*walk.agree}
 
 
+def test_gradients_of_parameters_may_have_their_public_names():
+    """Cut and turned as the published file has them; where theirs is another dtype, and of some alone."""
+    params, kind = drawn(BLOOM), "bloom"
+    both = trace(BLOOM, wide(params), tokens_of(BLOOM), gradients=True)
+    ours = {name: Tensor("F64", np.asarray(x)) for name, x in both.items()}
+    found = {name: both[f"gradient.parameter.{name}"] for name in params}
+    public = {f"gradient.parameter.{n}": a for n, a in unload(found, BLOOM, kind).items() if ".0." not in n}
+    theirs = {name: Tensor("F32", a.astype(np.float32)) for name, a in public.items()}
+    words = about(BLOOM, ours) | {"names": kind}
+    came = theirs | renamed(theirs, words)
+    walk = Traces(ours, came, words, "C", wide(params)).walk()
+    assert (walk.found, "gradient.parameter.1.q.weight" in walk.agree) == (None, True), walk
+    assert not [name for name in walk.agree if ".0." in name]
+    name = "gradient.parameter.transformer.h.1.self_attention.dense.weight"
+    wrong = theirs | {name: Tensor("F32", theirs[name].bits.T.copy())}
+    walk = Traces(ours, wrong | renamed(wrong, words), words, "C", wide(params)).walk()
+    assert walk.found.name == "gradient.parameter.1.o.weight"
+
+
 @pytest.fixture
-def reference(tmp_path, monkeypatch, capsys):
+def reference(made_here, capsys, tmp_path):  # noqa: F811
     """A run, what trace wrote of it, and the parameters."""
-    monkeypatch.chdir(tmp_path)
     params = drawn(GPT_OSS)
-    record = {"config": GPT_OSS.to_json(), "recipe": asdict(Recipe(dtype="float32")), "steps": 0, "argv": []}
-    record |= {"data": {"name": "", "spec": "", "sha256": ""}, "environment": environment(PLAIN)}
-    record |= {"imported": {"folder": "", "model": "", "files": {}}}
-    run = runs.create("runs", ["x"], record, first={f"p/{name}": a for name, a in params.items()})
+    run = made_here(GPT_OSS, params)
     (tmp_path / "tokens.txt").write_text(" ".join(map(str, tokens_of(GPT_OSS)[0])))
-    assert cli(capsys, "trace", run.folder, "--tokens", "tokens.txt", "-o", "ref.safetensors")[0] == 0
+    assert cli(capsys, "trace", run, "--tokens", "tokens.txt", "-o", "ref.safetensors")[0] == 0
     return run, params
 
 
@@ -536,9 +549,9 @@ def test_the_command(reference, capsys, tmp_path):
     assert (code, data["agree"], list(data["differ"])) == (1, 8, ["layers.0.probabilities"])
     assert data["diagnosed"][0]["looks_like"][0] == {"does": "layer 0 has no sinks", "says": "it has sinks"}
     assert cli(capsys, "diff", "ref.safetensors", "bad.safetensors", "--rule", "allclose")[0] == 1
-    run.folder.rename(tmp_path / "elsewhere")
+    run.rename(tmp_path / "elsewhere")
     code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors")
-    note = f"{run.folder} is not here: what its weights make is compared with the reference's own numbers"
+    note = f"{run} is not here: what its weights make is compared with the reference's own numbers"
     assert (code, note in said) == (1, True), said
 
 

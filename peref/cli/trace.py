@@ -12,6 +12,8 @@ from peref.cli.found import weights_found
 from peref.cli.options import FILE, Document, Given, option
 from peref.config import Config
 from peref.errors import Misuse, counted
+from peref.huggingface import load_json
+from peref.ops.place import At
 from peref.porting import config_of, load, names_of
 from peref.porting.files import CONFIG, mapped, published
 from peref.porting.tensors import copied
@@ -25,6 +27,12 @@ from peref.xp import Arrays
 @option("--prompt", "The text that is read.")
 @option("--tokens", "A file of token numbers that are read: text, or a JSON list.", FILE)
 @option("-o --output", "NAME.safetensors; NAME.json beside it says what each tensor is.", FILE, required=True)
+@option(
+    "--place",
+    "JSON that says where the tokens are: positions, [T] or [axes,1,T], and seg, [1,T], the number of each "
+    "one's document, 0 for padding.  [default: one document, counted from 0]",
+    FILE,
+)
 @option("--layers", "Keep the tensors of these layers only.  [default: all]", metavar="N,N,...")
 @option("--gradients", "Keep the gradients of the loss of the next tokens too.", bool)
 @option("--dtype", "What is computed in.", ["float64", "float32"], default="float64")
@@ -38,13 +46,15 @@ def command(given: Given) -> Document:
     inputs, alone = (given.prompt, given.tokens, given.states), given.layer is not None
     if sum(one is not None for one in inputs) != 1 or alone != (given.states is not None):
         raise Misuse("expected one of: --prompt TEXT; --tokens FILE; --layer N with --input FILE")
+    if alone:
+        given.refuse("positions of --layer count from 0", "place")
     if alone and (given.gradients or given.layers):
         raise Misuse("one layer has no loss, and is all that is kept; leave --gradients and --layers out")
     if Path(given.output).suffix != ".safetensors":
         raise Misuse(f"-o is {given.output!r}; expected a file for the tensors, NAME.safetensors")
     out, dtype, tokens = Path(given.output), np.dtype(given.dtype), None
     store.check_writable(out.parent, out.parent)
-    cfg, params, source, known = model_named(given.run, given.layer, dtype)
+    cfg, params, source, kind, known = model_named(given.run, given.layer, dtype)
     if alone:
         x = hidden_states(given.states, cfg, given.layer, dtype)
         T, layers = x.shape[1], [given.layer]
@@ -53,6 +63,7 @@ def command(given: Given) -> Document:
         read = numbers(given.tokens) if said is None else known.tokens(os.fsencode(said))
         tokens = read.astype(np.int64)[None]
         T, layers = tokens.size, layers_of(given.layers, cfg)
+    at = placed(cfg, T, given.place)
     check_trace(cfg, T, layers, dtype, given.gradients)
     size = byte_count(cfg, T, layers, dtype, given.gradients, alone)
     said = f"{counted(T, 'token')}, {counted(len(layers), 'layer')}, {text.size(size)}"
@@ -61,13 +72,24 @@ def command(given: Given) -> Document:
         if tokens is None:
             tensors = trace_layer(cfg, params, given.layer, x)
         else:
-            tensors = trace(cfg, params, tokens, layers=layers, gradients=given.gradients)
-    write(out, cfg, tensors, tokens, peref=__version__, source=source)
+            tensors = trace(cfg, params, tokens, layers=layers, gradients=given.gradients, at=at)
+    write(out, cfg, tensors, tokens, at, peref=__version__, source=source, names=kind)
     loss = float(tensors["loss"]) if "loss" in tensors else None
     about = {"file": str(out), "described": str(out.with_suffix(".json")), "tensors": len(tensors)}
     lines = [] if loss is None else [text.labelled("loss", f"{loss:.6f} nats")]
     lines += [text.labelled("written", f"{out}, {counted(len(tensors), 'tensor')}; {about['described']}")]
     return about | {"bytes": size, "loss": loss}, lines
+
+
+def placed(cfg: Config, T: int, path: str | None) -> At:
+    """Where T tokens are, as the JSON in a file says, perhaps that beside another trace."""
+    said = load_json(Path(path)) if path else {}
+    try:
+        return cfg.place(1, T, said.get("positions"), said.get("seg"))
+    except (ValueError, TypeError) as error:  # of lists that are no array
+        raise Misuse(
+            f"{path}: expected positions, [{T}] or [axes,1,{T}], and seg, [1,{T}]: {error}"
+        ) from error
 
 
 def layers_of(said: str | None, cfg: Config) -> list[int]:
@@ -87,20 +109,20 @@ def numbers(path: str) -> np.ndarray:
         raise Misuse(f"{path}: {what}: {error}") from error
 
 
-def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Config, Arrays, str, Any]:
-    """The model of a run, where it is, and its vocabulary; for one layer perhaps the one that is published in
-    a folder, with the parameters of that layer.
+def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Config, Arrays, str, str | None, Any]:
+    """The model of a run, where it is, whose names it was imported with, and its vocabulary; for one layer
+    perhaps the one that is published in a folder, with the parameters of that layer.
     """
     if layer is not None and (Path(name) / CONFIG).is_file():
         model = published(name)
-        cfg = config_of(model.config)
-        params = load(model.tensors, cfg, names_of(model.config), dtype=dtype, layer=layer)
-        return cfg, params, name, None
+        cfg, kind = config_of(model.config), names_of(model.config)
+        return cfg, load(model.tensors, cfg, kind, dtype=dtype, layer=layer), name, kind, None
     found = weights_found(open_run(name))
     if not isinstance(found.cfg, Config):
         raise Misuse(f"{name} is an encoder and a decoder; trace takes a model that reads one sequence")
     params = {name: a.astype(dtype, copy=False) for name, a in found.params.items()}
-    return found.cfg, params, str(found.run.folder), found.vocabulary
+    imported = found.run.record.get("imported", {})
+    return found.cfg, params, str(found.run.folder), imported.get("model"), found.vocabulary
 
 
 def hidden_states(path: str, cfg: Config, layer: int, dtype: Any) -> np.ndarray:

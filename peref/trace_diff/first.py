@@ -25,7 +25,7 @@ from peref.evaluate import weights_of
 from peref.golden.compute.noise import rounding
 from peref.golden.spec.files import Tensor, read_tensors, strict_json
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
-from peref.porting import load, names_of
+from peref.porting import load, names_of, ours_of
 from peref.porting.files import CONFIG, published
 from peref.rng import generator
 from peref.runs import open_run
@@ -38,6 +38,7 @@ from peref.xp import Arrays
 
 TRACE_FORMAT = "peref trace 1"
 PASSES, MOVED_BY = 4, 2.0**-30
+OF_PARAMETER = "gradient.parameter."
 HIDDEN = -1e8  # a logit below it is a mask's
 BEYOND_ROUNDING = 0.1  # of the largest number: beyond it nothing is rounding
 CLOSER = 8
@@ -85,7 +86,19 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     Raises Misuse where they have no tensor in common, Damaged for what is no trace.
     """
     ours, came = read_tensors(path), read_tensors(second)
+    came |= renamed(came, words)
     return Traces(ours, came, dict(words), limit, *weights_of_trace(words, path)).walk()
+
+
+def renamed(came: dict[str, Tensor], words: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Gradients of parameters under public names, which the traced model was imported with, under ours."""
+    found: dict[str, Tensor] = {}
+    theirs = {name.removeprefix(OF_PARAMETER): x for name, x in came.items() if name.startswith(OF_PARAMETER)}
+    for dtype in {x.dtype for x in theirs.values()} if words.get("names") else ():
+        bits = {name: x.bits for name, x in theirs.items() if x.dtype == dtype}
+        mine = ours_of(bits, Config.from_json(words["config"]), words["names"])
+        found |= {f"{OF_PARAMETER}{name}": Tensor(dtype, a) for name, a in mine.items()}
+    return found
 
 
 def weights_of_trace(words: Mapping[str, Any], path: Path) -> tuple[Arrays, tuple[str, ...]]:
@@ -170,7 +183,7 @@ class Traces:
 
     def rows(self, name: str) -> Any:
         """Which numbers of a tensor are not padding; None: all."""
-        if self.asked is None or name.startswith("gradient.parameter."):
+        if self.asked is None or name.startswith(OF_PARAMETER):
             return None
         axes, keep = self.axes[name], np.ones((), bool)
         for k in (k for k, axis in enumerate(axes) if axis == "T"):
@@ -296,6 +309,9 @@ class Traces:
         """The rule's verdict on theirs, where more is allowed the deeper a tensor lies."""
         size = np.where(np.isfinite(want), np.abs(want), 0.0)
         row = np.sqrt((size * size).mean(-1, keepdims=True)) if size.ndim else size
+        weight = f"{name.removesuffix('bias')}weight"  # that of a bias of keys is rounding alone
+        if name.startswith(OF_PARAMETER) and name.endswith(".bias") and weight in self.ours:
+            row = np.maximum(row, np.sqrt((self.ours[weight].wide ** 2).mean()))
         deep = 1 + 2 * self.order.index(name) / len(OF_LAYER)
         far = np.where(size > 0, deep * np.maximum(size, 3 * row), 0)
         return self.rule(name, want, far, far, self.engine)

@@ -26,7 +26,7 @@ from peref.ops.place import At
 from peref.ops.shape import add
 from peref.parameters import shapes_of
 from peref.passes import Pass, start_pass
-from peref.trace import WHOLE, Notes, one_layer
+from peref.trace import WHOLE, Notes, next_tokens, one_layer
 from peref.xp import Arrays
 
 Way = Callable[["Steps", Any], Any]  # (steps, what the step gives) -> what it gives instead
@@ -182,10 +182,8 @@ class Steps(Notes):
 
     def cross_entropies(self, late: int = 1) -> tuple[Any, Any]:
         """The mean, and that of each token: of the next one, or so many later, of its document."""
-        targets, seg = np.roll(self.engine.tokens, -late, 1), self.engine.at.seg
-        last = np.arange(targets.shape[1]) >= targets.shape[1] - late
-        hidden = last if seg is None else last | (seg == 0) | (seg != np.roll(seg, -late, 1))
-        return PLAIN.cross_entropy(self("logits"), np.where(hidden, -1, targets))[:2]
+        targets = next_tokens(self.engine.tokens, self.engine.at.seg, late)
+        return PLAIN.cross_entropy(self("logits"), targets)[:2]
 
 
 def follow(engine: Engine, given: Arrays, layer: int, **how: Any) -> Arrays:
