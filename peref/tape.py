@@ -83,15 +83,15 @@ class Op:
 
     def __call__(self, *arrays: Any, **settings: Any) -> Any:
         """Run forward on the bare arrays; with a Var among them, also append an entry to its tape."""
-        tapes = {id(a.tape): a.tape for a in arrays if isinstance(a, Var)}
+        tapes = {a.tape for a in arrays if isinstance(a, Var)}
         if len(tapes) > 1:
             raise ValueError(
                 f"{self.forward.__name__}: its arguments are on two tapes; a call belongs to one"
             )
-        y, saved, *extra = self.forward(*map(value, arrays), **settings)
+        bare = map(value, arrays) if tapes else arrays
+        y, saved, *extra = self.forward(*bare, **settings)
         if tapes:
-            tape = tapes.popitem()[1]
-            y, *last = tape.record(self, saved, arrays, *((y, *extra) if self.state else (y,)))
+            y, *last = tapes.pop().record(self, saved, arrays, *((y, *extra) if self.state else (y,)))
             extra = last or extra
         return (y, *extra) if self.extra or self.state else y
 

@@ -4,6 +4,7 @@ would write it, small folders.
 
 import json
 import struct
+from functools import cache
 
 import numpy as np
 from making import confirmed
@@ -44,6 +45,12 @@ def two_cases(folder):
     return folder_of(folder, cases, checked=True)
 
 
+@cache
+def flags():
+    """What the flags of all encodings mean: in as many files as there are encodings."""
+    return known_flags()
+
+
 def folder_of(folder, cases, checked=False, **declared):
     """Golden files of these cases in `folder`; `declared` are refusals and laws of their one encoding."""
     for name in dict.fromkeys(case.encoding for case in cases):
@@ -52,7 +59,7 @@ def folder_of(folder, cases, checked=False, **declared):
             folder_files(
                 name,
                 [described_case(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name],
-                known_flags(),
+                flags(),
                 **declared,
             ),
         )

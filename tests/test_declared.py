@@ -19,9 +19,9 @@ from peref.golden.spec.checksums import Untrue
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One small case of each encoding, and all refusals and laws."""
-    place = tmp_path_factory.mktemp("golden") / "small"
+    place, cases = tmp_path_factory.mktemp("golden") / "small", catalogue.core()
     for name in names():
-        case = next(c for c in catalogue.core() if c.encoding == name and c.slug == "default")
+        case = next(c for c in cases if c.encoding == name and c.slug == "default")
         folder_of(place, [case], **{part: catalogue.declared(name, part) for part in declared.VERDICTS})
     return place
 
