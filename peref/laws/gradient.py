@@ -16,7 +16,7 @@ from peref.xp import library
 
 OF_AN_OP = 8  # arrays of an op; a model's parameters are more
 EPSILON = np.finfo(np.float64).eps
-STEPS = [2.0**-k for k in range(5, 23)]
+STEPS = [2.0**-k for k in range(8, 23)]
 AGAIN = [2.0**-k for k in (14, 17, 20)]  # where to start again, finer, where nothing settled: a kink is near
 
 
