@@ -540,11 +540,18 @@ def goals_table(store: Store) -> str:
         against = "" if goal.peer == OURS else NAMES[goal.peer]
         spread = f"{show(found.least)} to {show(found.most)}, {found.rounds}"
         reached = mark(found.median, goal) if found.clean else "disturbed"
+        case = next(c for c in CASES if (c.section, c.name) == (goal.section, goal.case))
+        if differs(deviation(store, case, goal.peer)):
+            reached = "results differ"
         peak = share(store, goal.section, goal.case, OURS) if goal.kind == "speed" else None
         cells = [show(found.median), spread, peak.percent() if peak else "", show(goal.must), show(goal.aim)]
         rows.append([goal.what, against, *cells, reached])
     head = ["what", "against", "measured", "range, rounds", "of sgemm", "must", "aim", ""]
     return table(head, rows) if rows else ""
+
+
+def differs(off: float | None) -> bool:
+    return off is not None and not off <= TOLERANCE
 
 
 def deviation(store: Store, case: Case, peer: str) -> float | None:
@@ -749,7 +756,7 @@ def main() -> None:
     for case in CASES:
         for who in case.whos[1:]:
             off = deviation(store, case, who)
-            if off is not None and not off <= TOLERANCE:
+            if differs(off):
                 fine = False
                 print(
                     f"results differ: {case.section}, {case.name}: {NAMES[who]} is {off:.1e} away from ours"

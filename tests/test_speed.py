@@ -223,7 +223,9 @@ def test_results_that_differ_fail_the_command(speed, store, monkeypatch, tmp_pat
         with pytest.raises(SystemExit) as left:
             speed.main()
         assert left.value.code == code
-    assert "times as slow as peref" in (tmp_path / "speed.md").read_text()
+    text = (tmp_path / "speed.md").read_text()
+    assert "times as slow as peref" in text
+    assert "| 1.75x | 2x | results differ |" in text
 
 
 # ---------------------------------------------------------------- the guard
