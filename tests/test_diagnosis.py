@@ -436,7 +436,7 @@ def test_the_end_of_a_learned_table(book):
     """Its rows are looked for among whole positions alone."""
     ends = lambda case, a: expected(case, a, None, replace(case.at, i=np.minimum(case.at.i, 7)))
     first = named(wrong(book, ends, "learned.op/rows", "learned.table/last-row"))[0]
-    assert first.flag == "embed.rows"
+    assert first.flag == "rope.table.clip"
     assert first.words.startswith("your table ends at position 8")
 
 

@@ -133,7 +133,7 @@ def of_search(answer: Answer, case: Case) -> Iterator[Guess]:
     if j is None or i.ndim == 3 or (i == j).all():
         return
     learned = any(name.startswith("param.") for name in answer.a) and case.hook == "embed"
-    own = lambda flag: "embed.rows" if learned else flag
+    own = lambda flag: flag if not learned or flag in answer.entry.vectors.words["flags"] else "embed.rows"
     off = i != j
     lost, end = i[off] - j[off], j[off]
     beyond = (i[off] > end).all() and (i[~off] <= end[0]).all()
