@@ -209,13 +209,15 @@ def of_experts(this: Pass, w: Arrays, x: Any) -> Any:
 
 
 def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]:
-    """A layer for one token x [1,1,C] in one call: softmax attention, a rotation or a table of distances."""
+    """A layer for a token of each sequence, x [B,1,C], in one call: softmax attention, and a rotation or a
+    table of distances.
+    """
     cfg, token, k, v = this.cfg, this.tables[layer].token, old.get("k"), old.get("v")
     assert token
     if k is None or v is None:
-        k = v = Kept(namespace(x).empty((1, cfg.G, 0, cfg.D), x.dtype))
+        k = v = Kept(namespace(x).empty((len(x), cfg.G, 0, cfg.D), x.dtype))
     k, v = k.longer(1), v.longer(1)
-    y = token(x, this.weights[layer], k.whole, v.whole, k.first)  # [1,1,C]
+    y = token(x, this.weights[layer], k.whole, v.whole, k.first)  # [B,1,C]
     return y, last_keys({"k": k, "v": v, "state": {}}, this.places[layer])
 
 

@@ -53,7 +53,8 @@ def pass_over(
 ) -> Pass:
     """A pass over tokens [B,T] at this place."""
     cfg.check_place(at, params["embed.weight"].dtype)
-    alone = tokens.shape == (1, 1) and Var not in set(map(type, params.values()))
+    at_one_place = len(tokens) == 1 or (at.i.ndim == 1 and at.seg is None)
+    alone = tokens.shape[1] == 1 and at_one_place and Var not in set(map(type, params.values()))
     return start_pass(be, cfg, params, at, alone, memory)
 
 

@@ -66,7 +66,8 @@ class Pass:
 def start_pass(
     be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = False, memory: Memory | None = None
 ) -> Pass:
-    """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
+    """A pass over tokens at this place. `alone`: one token of each sequence, all at one place,
+    off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
     seen = {layer.sees: layer.place(at) for layer in layers}

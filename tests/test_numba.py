@@ -476,7 +476,7 @@ TWO_OF_EACH_HOOK = [name for hook in ("", *HOOKS) for name in filling(hook)[:2]]
     [(name, shape) for shape in SHAPES for name in (NAMES if shape is SHAPES[0] else TWO_OF_EACH_HOOK)],
 )
 def test_decoding_is_its_plain_twin(name, shape):
-    """In pieces and token by token, which has a kernel of its own: for one sequence and two, from an
+    """In pieces and token by token, which has a kernel of its own: of one sequence and of two, from an
     offset, after padding, in documents. In the first shape every encoding, in the others two of each hook.
     """
     pe, one = get(name), tuple(range(1, 9))
@@ -490,7 +490,7 @@ def test_decoding_is_its_plain_twin(name, shape):
     places = ({}, {"positions": 5 + np.arange(9)}, {"seg": SEGMENTS[1][:1]})
     as_close_as_float32(lambda be, p, draw: in_pieces(be, cfg, p, tokens(2, 9, draw), (4,)), cfg, draws=2)
     as_close_as_float32(
-        lambda be, p, draw: in_pieces(be, cfg, p, tokens(1, 9, draw), one, **places[draw]),
+        lambda be, p, draw: in_pieces(be, cfg, p, tokens(1 + draw % 2, 9, draw), one, **places[draw]),
         cfg,
         draws=len(places),
     )
@@ -640,20 +640,20 @@ def by_ops(name):
     return bool(pe.score or pe.attend or pe.mix or pe.features or turns_apart(pe))
 
 
-def next_token(name):
-    """How often the kernel of a token is called for a fourth one, how often on a tape, where the ops compute
-    the same logits, and the number of layers.
+def next_token(name, B=1, **place):
+    """How often the kernel of a token is called for a fourth one of each sequence, how often on a tape, where
+    the ops compute the same logits, and the number of layers.
     """
     calls = []
     counted = lambda step: lambda *a: (calls.append(1), step(*a))[1]
     be = replace(NUMBA, token=lambda *a, **b: counted(NUMBA.token(*a, **b)))
     cfg = config(name)
     p = {n: a.astype(np.float32) for n, a in weights(cfg).items()}
-    memory = model.decode(cfg, p, tokens(1, 3), model.cache(cfg, 16), be=be)[1]
+    memory = model.decode(cfg, p, tokens(B, 3), model.cache(cfg, 16), be=be)[1]
     calls.clear()
-    y = model.decode(cfg, p, tokens(1, 1), memory, be=be)[0]
+    y = model.decode(cfg, p, tokens(B, 1), memory, be=be, **place)[0]
     count = len(calls)
-    taped = model.decode(cfg, Tape().watch(p), tokens(1, 1), memory, be=be)[0]
+    taped = model.decode(cfg, Tape().watch(p), tokens(B, 1), memory, be=be, **place)[0]
     # a layer is five sums of at most C terms one after the other, and both ways round in each
     same(taped.value, y, 2 * cfg.layers * 5 * cfg.C**0.5 * U)
     return count, len(calls) - count, cfg.layers
@@ -661,9 +661,11 @@ def next_token(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not by_ops(name)])
 def test_one_token_goes_by_its_kernel(name):
-    """Every layer; on a tape the ops do it."""
-    count, taped, layers = next_token(name)
-    assert (count, taped) == (layers, 0)
+    """Every layer, for sequences at one place; on a tape, and where each has its own, the ops do it."""
+    for B in (1, 3):
+        count, taped, layers = next_token(name, B)
+        assert (count, taped) == (layers, 0)
+    assert next_token(name, 4, positions=np.arange(3, 7)[:, None])[:2] == (0, 0)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if by_ops(name)])

@@ -1,10 +1,10 @@
-"""One token: a whole transformer layer for it in one call.
+"""One token of each sequence: a whole transformer layer for it in one call.
 
     h = norm(x);  q, k, v = W h;  k, v go into the cache;  x += W_o softmax(scale q K' + bias) V;  x +=
     feed-forward(norm(x))
 
-Every number of a weight and of the cache is read once (few.py), by the thread that calls: no other is woken.
-Bound: how fast one core reads weights and cache.
+Every number of a weight and of the cache is read once for each sequence (few.py), by one thread: for a single
+sequence no other is woken. Bound: how fast a core reads weights and cache.
 """
 
 from collections import namedtuple
@@ -20,6 +20,7 @@ from peref.backends.numba.arrays import c_reads, f4, flag, i8, void, writes
 from peref.backends.numba.emit import I64, VEC, constant, each, intrinsic_of
 from peref.backends.numba.few import dots
 from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
 
@@ -122,18 +123,12 @@ Weights = namedtuple("Weights", [name.replace(".", "_") for name in AXES])
 vectors = c_reads(1)
 
 
-@kernel(
-    *(writes(1), writes(3), writes(3), i8, i8, i8),
-    *(vectors, vectors, vectors, vectors, c_reads(2), f4, flag, f4, flag),
-    Tuple([c_reads(len(axes)) for axes in AXES.values()]),
-)
-def layer(
-    x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred, weights
+@njit(**INNER)
+def one(
+    sequence, x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred,
+    weights,
 ):  # fmt: skip
-    """x [C] in place. keys [G,room,D] and values get the token at `slot`; it sees slots first..stop, to
-    whose logits bias [H,stop-first] is added where there is one. weights are those of AXES; one that is
-    absent has no elements.
-    """
+    x, keys, values = x[sequence], keys[sequence], values[sequence]
     w = Weights(*weights)
     G, room, D = keys.shape
     H = len(w.q_weight) // D
@@ -167,3 +162,25 @@ def layer(
     else:
         gelu_row(up, hidden, 0, len(up))
     x += mapped(w.down_weight, w.down_bias, hidden)
+
+
+@kernel(
+    *(writes(2), writes(4), writes(4), i8, i8, i8),
+    *(vectors, vectors, vectors, vectors, c_reads(2), f4, flag, f4, flag),
+    Tuple([c_reads(len(axes)) for axes in AXES.values()]),
+)
+def layer(
+    x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred, weights
+):  # fmt: skip
+    """x [B,C] in place. keys [B,G,room,D] and values get the tokens at `slot`; each sees slots first..stop,
+    to whose logits bias [H,stop-first] is added where there is one. weights are those of AXES; one that is
+    absent has no elements.
+    """
+    in_parallel(
+        one,
+        len(x),
+        (
+            x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred,
+            weights,
+        ),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A layer for one token (token.py)."""
+"""A layer for one token of each sequence (token.py)."""
 
 import functools
 
@@ -67,33 +67,35 @@ def slots_and_turns(rotation, table, at, H, D):
 
 
 def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
-    """What computes one layer of the model for one token: (x [1,1,C], weights, keys, values, begin) -> x.
+    """What computes one layer of the model for one token of each sequence, at one place for all: (x [B,1,C],
+    weights, keys, values, begin) -> x.
 
-    The at.S keys of the place lie in keys [1,G,room,D] from slot `begin` on, values likewise; the last is
+    The at.S keys of the place lie in keys [B,G,room,D] from slot `begin` on, values likewise; the last is
     the token's and is put there. weights have their names on disk, without the layer. rotation: (angle,
     gain_q, gain_k) or None; table [H,N] or None.
     """
     divisible("token", H, G)
     if not at.T == len(at.spans) == 1:
-        raise Misuse(f"token: {at.T} tokens of {len(at.spans)} sequences; expected one token of one")
+        raise Misuse(f"token: {at.T} tokens at {len(at.spans)} places; expected one token at one")
     layer, shapes = kernels("token").layer, shapes_of(C, H, G, D, F)
     how = (np.float32(scale), layout == "half", np.float32(eps), norm == "layer")
     first, stop, *turned = slots_and_turns(rotation, table, at, H, D)
 
     def step(x, weights, keys, values, begin=0):
-        fit("token: x", (1, 1, C), x.shape)
+        B = shape_of("token: x", x, 3)[0]
+        fit("token: x", (B, 1, C), x.shape)
         room = shape_of("token: the keys", keys, 4)[2]
-        fit("token: keys and values", (1, G, room, D), keys.shape, values.shape)
+        fit("token: keys and values", (B, G, room, D), keys.shape, values.shape)
         if room < begin + at.S:
             raise Misuse(f"token: the last of {begin + at.S} tokens, in room for {room}")
         given = in_order(weights, shapes)
         slots = begin + at.S - 1, begin + first, begin + stop
-        y = x.reshape(-1).copy()
+        y = x.reshape(B, C).copy()
         try:
-            layer(y, keys[0], values[0], *slots, *turned, *how, tuple(given))
+            layer(y, keys, values, *slots, *turned, *how, tuple(given))
         except TypeError:  # not as the kernel takes them: refused in words, or made so
             float32("token", x, keys, values, *given)
-            layer(y, keys[0], values[0], *slots, *turned, *how, tuple(map(np.ascontiguousarray, given)))
+            layer(y, keys, values, *slots, *turned, *how, tuple(map(np.ascontiguousarray, given)))
         return y.reshape(x.shape)
 
     return step
