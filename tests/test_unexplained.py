@@ -124,7 +124,8 @@ def test_nothing_where_a_trap_is_confirmed(book, planted):
     trap = lambda confirmed: Probable(Trap("basic", "words", "evidence"), ("rope",), confirmed, confirmed)
     assert not unexplained(planted.results, (), [trap(True)])
     assert unexplained(planted.results, (), [trap(False)])
-    assert str(probable_block(trap(False))).startswith("PROBABLE basic in rope: a guess: words\n")
+    assert str(probable_block(trap(False))).startswith("GUESS basic in rope: words\n")
+    assert str(probable_block(trap(True))).startswith("PROBABLE basic in rope: words\n")
     cut = lambda case, right: {n: x[:1] for n, x in right.items()}
     assert not report_of(book, "rope", ("op",), cut).unexplained
 

@@ -12,12 +12,13 @@ works at the diagnosis does not read them.
 - `ask.py`: all that depends on the command line and the JSON of `check`. `entry.py`: what `--impl` calls.
 - `python -m benchmarks.bugs --dtype f64 -o benchmarks/results/bugs.json` runs it.
 
-How it is counted. Every bug counts once in each dtype, whatever the number of cases that fail, and nothing is
-left out. *Noticed*: something fails. *First name*: the first flag called probable, or the first named at a
-failing tensor, in the order of the report, where none is probable. *Right*: it is one of the accepted; for a
-bug without accepted flags: nothing is named. *Probable right*: of bugs where a flag is called probable, how
-many have an accepted one first. A bug is counted at the last of its levels. Some bugs are none in 16 bits,
-such as a cache in bfloat16; they are not asked there.
+How it is counted. Every bug counts once in each dtype, whatever the number of cases that fail, and nothing
+is left out. *Noticed*: something fails. *First name*: the first flag called PROBABLE or a GUESS, or where
+there is none the first named at a failing tensor, in the order of the report. *Right*: it is one of the
+accepted; for a bug without accepted flags: nothing is named. *Probable right*: of bugs where a flag is
+called PROBABLE, how many have an accepted one first; the first run, when a guess was called so too, counted
+those as well. A bug is counted at the last of its levels. Some bugs are none in 16 bits, such as a cache in
+bfloat16; they are not asked there.
 
 Some bugs showed in no golden case when they were written (`where` says with which options, facts or positions
 they show). They count as not noticed: that is what the golden files do not cover.

@@ -43,19 +43,19 @@ def share(part, whole):
 
 
 def row(title, results):
-    probable = [(b, f) for b, f in results if f.get("probable")]
+    probable = [(b, f) for b, f in results if f.get("confirmed")]
     return (
         f"{title:<22} {share(sum(f['noticed'] for _, f in results), len(results)):<24}"
         f"{share(sum(f['right'] for _, f in results), len(results)):<24}"
         f"{share(sum(f['right_with_later_flags'] for _, f in results), len(results)):<24}"
-        f"{share(sum(f['probable'][0] in b.accepts for b, f in probable), len(probable)):<24}"
+        f"{share(sum(f['confirmed'][0] in b.accepts for b, f in probable), len(probable)):<24}"
         f"{share(sum(called_rightly(b, f) for b, f in probable), len(probable))}"
     )
 
 
 def called_rightly(bug, found):
-    """Whether what is called probable is right, flags that came later included."""
-    return found["probable"][0] in bug.accepts or also_right(bug.name, found["probable"][0])
+    """Whether what is called PROBABLE, more than a guess, is right, flags that came later included."""
+    return found["confirmed"][0] in bug.accepts or also_right(bug.name, found["confirmed"][0])
 
 
 def table(results, dtype):

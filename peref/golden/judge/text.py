@@ -98,10 +98,10 @@ def summary_blocks(report: Report, most: int | None = None) -> Iterator[Block]:
 
 def probable_block(one: Probable) -> Block:
     """What all failures of an encoding say."""
-    words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
+    word = "PROBABLE" if one.confirmed else "GUESS"
     more = f"{share.program()} explain {one.trap.flag}"
     lines = [f"evidence      {one.trap.evidence}", f"more          {more}"]
-    return Block("PROBABLE", f"{one.trap.flag} in {', '.join(one.encodings)}: {words}", "", lines)
+    return Block(word, f"{one.trap.flag} in {', '.join(one.encodings)}: {one.trap.words}", "", lines)
 
 
 def unexplained_block(one: Unexplained) -> Block:
