@@ -99,6 +99,12 @@ def test_a_mistake_in_a_change_that_is_written_is_not_hidden():
         remade(lambda x: x, lambda f: lambda x: f(x).transposed)(x)
 
 
+def test_what_gives_no_numbers_is_left_out():
+    """A text that was changed may give an array of None."""
+    with pytest.raises(ValueError, match="of no numbers"):
+        remade(lambda x: x, lambda f: lambda x: np.where(x > 0, None, 0))(np.ones(3))
+
+
 def test_words_say_both_texts():
     """What stands there, what belongs there, and in which function."""
     words = {one.words for one in variants(part_of_fire())}

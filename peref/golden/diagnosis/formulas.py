@@ -496,11 +496,9 @@ def in_form(y: Any, right: Any) -> Any:
         return type(right)(in_form(a, b) for a, b in zip(y, right, strict=True))
     if isinstance(right, dict) and isinstance(y, dict) and right.keys() <= y.keys():
         return {name: in_form(y[name], x) for name, x in right.items()}
-    if (
-        isinstance(right, np.ndarray | np.generic)
-        and right.dtype.kind in "fiuc"
-        and np.asarray(y).dtype.kind in "fiucb"
-    ):
+    if isinstance(right, np.ndarray | np.generic) and right.dtype.kind in "fiuc":
+        if np.asarray(y).dtype.kind not in "fiucb":
+            raise ValueError("of no numbers")
         return np.broadcast_to(y, right.shape).astype(right.dtype)
     if isinstance(right, float) and isinstance(y, int | float | np.number):
         return float(y)
