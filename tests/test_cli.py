@@ -786,7 +786,7 @@ def test_a_run_of_a_text_that_was_fetched_once_asks_for_it(trained, text, tmp_pa
 # ---------------------------------------------------------------- resuming
 
 
-def test_resume_refuses_what_the_run_fixes_and_what_is_finished(trained, tmp_path):
+def test_resume_refuses_what_the_run_fixes_and_what_is_finished(trained, tmp_path, monkeypatch):
     run = the_run(tmp_path)
     for extra, named in (
         (["--pe", "rope"], "--pe"),
@@ -798,6 +798,11 @@ def test_resume_refuses_what_the_run_fixes_and_what_is_finished(trained, tmp_pat
         assert code == 2
         assert named in err
     code, _, err = trained("train", "--resume", run)
+    assert code == 2
+    assert "is finished" in err
+    with monkeypatch.context() as patch:
+        patch.setattr("peref.runs.Run.finished", False)  # as if it was finished right after it was asked
+        code, _, err = trained("train", "--resume", run)
     assert code == 2
     assert "is finished" in err
     assert "no unfinished run" in trained("train", "--resume")[2]

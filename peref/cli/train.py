@@ -258,11 +258,15 @@ def go_on(given: Given) -> Work:
         raise Misuse(f"{what}, or begin a new run without --resume")
     model_of(run)
     if run.finished and verifies(run):
-        look = text.command("eval", run.folder, *files_of(run))
-        raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
+        raise already_finished(run)
     corpus = found.read_by(run, given.data)
     dtype = Recipe.from_json(run.record["recipe"]).dtype
     return run, corpus, yardsticks_of(corpus), found.backend_of(given, dtype, not given.no_record)
+
+
+def already_finished(run: Run) -> Misuse:
+    look = text.command("eval", run.folder, *files_of(run))
+    return Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
 
 
 def yardsticks_of(corpus: Lesson) -> Marks:
@@ -300,6 +304,8 @@ def follow(run: Run, corpus: Lesson, marks: Marks, be: Backend, given: Given) ->
     bar: Progress  # from the step on at which the run stands
     records = loop.train(run, corpus, be, say=given.note, stopping=lambda: bar.stopping())
     start = next(records)
+    if start["step"] == start["steps"]:  # by somebody else, since it was looked at without the lock
+        raise already_finished(run)
     introduce(run, corpus, marks, be, start, given)
     speed, steps, valid, unit = 0.0, start["steps"], None, unit_of(run.record)
     with given.progress(steps, "step", start=start["step"], every=EVERY) as bar:
