@@ -313,4 +313,5 @@ def stored(
         "trained_on": corpus_sha256 if trained_on is None else trained_on,
         "L": cfg.L,
         "backend": be.name,
+        "config": cfg.to_json(),
     }

@@ -5,7 +5,8 @@ the right answer, the likeliest token is the right one. So one pass over right a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -14,11 +15,11 @@ import numpy as np
 from peref.backends import Backend
 from peref.config import Config
 from peref.encoder_decoder import encode, predicted
-from peref.evaluate import in_units, lengths
+from peref.evaluate import check_loss, in_units, lengths
 from peref.generate import generate
 from peref.model import PLAIN
 from peref.pair import Pair
-from peref.parameters import half_of
+from peref.parameters import check, half_of
 from peref.tasks import BEGIN, DEPTHS, END, Exercise
 from peref.xp import Arrays, to_host
 
@@ -57,6 +58,21 @@ def exact_match(
         parts = [hits[n :: len(DEPTHS)] for n in range(len(DEPTHS))]
         row["by_depth"] = [sum(one) / len(one) if one else None for one in parts]
     return row | in_units(loss / asked)
+
+
+def each_length(
+    at: Callable[[int], Any], params: Arrays, exercise: Exercise, longest: int, count: int, be: Backend
+) -> Iterator[dict[str, Any]]:
+    """exact_match at every length up to `longest`, of what `at` gives for so many tokens. Raises Misuse where
+    the parameters do not fit that, Diverged where a loss is not finite.
+    """
+    placed = be.place(params)
+    for n in lengths_of(exercise, longest):
+        asked = replace(exercise, longest=n)
+        check(cfg := at(asked.tokens), params)
+        row = exact_match(cfg, placed, asked, count, be=be)
+        check_loss(row)
+        yield row
 
 
 def lengths_of(exercise: Exercise, longest: int) -> list[int]:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from check import same_numbers
 
+from peref import data, share
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.runs import newest
-from peref.tasks import TASKS
+from peref.tasks import TASKS, Exercise
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--backend", "numpy", "--steps", "4"]
 REVERSE = ["--task", "reverse", "--encoder", "rope", "--pe", "alibi", "--len", "6", "--batch", "4", *SMALL]
@@ -69,6 +70,9 @@ def test_a_decoder_alone_is_trained_evaluated_and_resumed(cli):
     assert [row["length"] for row in found["rows"]] == [48, 96]
     assert all(len(row["by_depth"]) == 5 for row in found["rows"])
     assert found["effective"] == 0
+    corpus = data.corpus("text.txt")
+    assert found["sha256"] == Exercise("passkey", 48, True, corpus).sha256
+    assert (found["config"]["L"], found["environment"]["code"]) == (48, share.code())
     out = cli("eval", found["run"], "--samples", 10, "--backend", "numpy")[1]
     for said in ("encoding      rope", "at 0%  at 25%", "effective     not learned"):
         assert said in out

@@ -201,6 +201,7 @@ def test_the_report_is_one_file_made_from_its_document(compare):
     page = Path("first/report.html").read_text()
     assert page.count("<img") == page.count('src="data:image/png;base64,') == page.count("alt=") == 1
     assert "http" not in page.replace("http-equiv", "")
+    assert "protocol: non-overlapping<br>cut: sliding, stride 4<br>" in page
     assert page.count('<div class="wide">') == 2  # table and picture scroll by themselves on a narrow screen
     assert ".wide { overflow-x: auto;" in page
     rows = list(csv.DictReader(Path("first/comparison.csv").read_text().splitlines()))

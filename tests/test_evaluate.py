@@ -558,6 +558,7 @@ def test_stored_has_the_numbers_and_what_they_depend_on():
     assert found["rows"][1]["ratio"] == 1
     assert found["by_position"] == rows[-1]["by_position"]
     assert (found["trained_on"], found["L"], found["backend"]) == ("ab" * 32, 8, "numpy")
+    assert found["config"] == cfg.to_json()
     other = stored(SLIDING, "ab" * 32, TEXT, 7, cfg, rows, trained_on="cd" * 32, be=Backend(name="other"))
     assert (other["corpus"], other["trained_on"], other["backend"]) == ("ab" * 32, "cd" * 32, "other")
     for r, given in zip(found["rows"], rows, strict=True):

@@ -113,6 +113,10 @@ def test_a_page_of_two_runs(cli):
     found = json.loads(cli("report", *runs, "--bytes", 200, "--len", 32, "--backend", "numpy", "--json")[1])
     alone = json.loads(cli("eval", runs[0], "--len", 32, "--bytes", 200, "--backend", "numpy", "--json")[1])
     assert [row["bpb"] for row in found["runs"][0]["rows"]] == [row["bpb"] for row in alone["rows"]]
+    same_by = ("run", "step", "protocol", "corpus", "environment")
+    wanted = alone | {"protocol": alone["protocol"]["name"]}
+    assert all(found["runs"][0][key] == wanted[key] for key in same_by)
+    assert f"corpus: {alone['corpus']}<br>" in page
     cfg, params, _ = weights_of(open_run(runs[1]))
     tokens = np.frombuffer(Path("text.txt").read_bytes(), np.uint8)[-620:][:32]
     bits = [

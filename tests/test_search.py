@@ -124,6 +124,7 @@ def test_a_search_and_what_it_reads(made, monkeypatch):
     assert said["evaluations"] == len(asked) == 14
     assert (said["protocol"], said["windows"], said["step"]) == ("non-overlapping", 1, 2)
     assert said["settings"][0] == "factor=4"
+    assert (said["config"]["L"], len(said["environment"]["code"])) == (8, 16)
     best = tuple(round(100 * float(n)) for n in said["settings"][1].partition("=")[2].split(","))
     chosen = [evaluated[1, one] for one in asked[:3]]
     assert (

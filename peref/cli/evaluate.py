@@ -20,8 +20,9 @@ from peref.cli.side_by_side import side_by_side, table_lines
 from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
+from peref.environment import environment
 from peref.errors import Misuse, counted
-from peref.exact_match import SURE, effective_length, exact_match, in_words, lengths_of
+from peref.exact_match import SURE, each_length, effective_length, in_words
 from peref.masking import CHOSEN
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
@@ -139,6 +140,7 @@ def of_text(given: Given, found: Trained) -> Iterator[Measured]:
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
     how = {"trained_on": run.record["data"]["sha256"], "be": be, "per_byte": per_byte}
     result = text.finite(loss.stored(rule, corpus.sha256, part, found.step, cfg, rows, **how))
+    result["environment"] = environment(be)
     store.write_text(path, store.canonical(result) + "\n", run.folder)
     lengthwise = by_length(result["rows"], trained.L, byte, per_byte)
     placewise = by_place(result["by_position"], byte, known.unit)
@@ -165,15 +167,13 @@ def of_task(given: Given, found: Trained, exercise: Exercise) -> Iterator[Measur
         say(given, label, words)
     say(given, "task", f"{exercise.name}: {exercise.task.words}; {count:,} held-out samples a length")
     say(given, "backend", text.chosen(be.name, given.backend))
-    params, rows = be.place(found.params), []
     with np.errstate(all="ignore"):
-        for length in lengths_of(exercise, longest):
-            rows.append(exact_match(cfg, params, replace(exercise, longest=length), count, be=be))
-            loss.check_loss(rows[-1])
+        rows = [*each_length(lambda tokens: cfg, found.params, exercise, longest, count, be)]
     path = run.folder / "eval" / f"{exercise.name}-{longest}-{count}.json"
     result: dict[str, Any] = {"task": exercise.name, "samples": count, "step": found.step, "L": trained}
     result |= {"pe": cfg.to_json()["pe"], "effective": effective_length(rows, trained)}
-    result |= {"rows": text.finite(rows)}
+    result |= {"rows": text.finite(rows), "sha256": exercise.sha256}
+    result |= {"config": cfg.to_json(), "environment": environment(be)}
     store.write_text(path, store.canonical(result) + "\n", run.folder)
     head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
     cells = [

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from peref import share, store
+from peref import store
 from peref.cli import options, text
 from peref.cli.evaluate import SAMPLES, tokens_of
 from peref.cli.found import backend_of, find_trained, raw_text
 from peref.cli.options import Document, Given, option
 from peref.cli.show import drawing
+from peref.environment import environment
 from peref.errors import Misuse
-from peref.evaluate import check_evaluation, check_loss, evaluate
-from peref.exact_match import exact_match, lengths_of
+from peref.evaluate import Protocol, check_evaluation, evaluate
+from peref.exact_match import each_length
 from peref.lab import run_report
-from peref.lab.comparison_report import embedded
+from peref.lab.comparison_report import embedded, measured_with
 from peref.lab.panels import Image, Panel
 from peref.lab.run_report import SHARE_RIGHT, Looked
 from peref.page import html_page, html_table, td
@@ -81,23 +82,24 @@ def looked(given: Given, named: str | None) -> Looked:
         given.refuse(f"{run.folder} was trained on the task {run.task}", "data")
         known, asked = Vocabulary(256), replace(exercise, longest=longest)
         held = asked.asked([asked.held_out(0)])[0][0]
+        of = {"task": exercise.name, "samples": SAMPLES, "sha256": exercise.sha256}
     else:
-        known, read = found.vocabulary, raw_text(run, given.data).valid
-        part, per_byte = tokens_of(known, read[: max(given.count, longest) + 1])
+        known, corpus = found.vocabulary, raw_text(run, given.data)
+        part, per_byte = tokens_of(known, corpus.valid[: max(given.count, longest) + 1])
         held = part[:longest]
+        of = {"text": corpus.name, "corpus": corpus.sha256, "tokens": part.size - 1}
+        of |= {"protocol": str(Protocol())}
         check_evaluation(cfg, params, part, longest)
     prompt = None if isinstance(cfg, Pair) else prompt_of(given, known, held, end)
     be = backend_of(given, found.dtype)
     given.say("run", f"{run.folder}{found.how}")
     if exercise:
-        placed, of = be.place(params), [replace(exercise, longest=n) for n in lengths_of(exercise, longest)]
-        rows = [exact_match(cfg, placed, one, SAMPLES, be=be) for one in of]
+        rows = [*each_length(lambda tokens: cfg, params, exercise, longest, SAMPLES, be)]
     else:
         rows = [*evaluate(cfg, params, part, longest, be=be, per_byte=per_byte)]
-    for row in rows:
-        check_loss(row)
     measure, places = SHARE_RIGHT if exercise else known.measure, rows[-1].get("by_position", [])
-    about = (cfg, params, run.metrics.read(), measure, rows, places, trained)
+    how = {"run": str(run.folder), "step": found.step, **of, "environment": environment(be)}
+    about = (cfg, params, run.metrics.read(), measure, rows, places, trained, how)
     where, heads = (np.arange(0), {}) if prompt is None else run_report.attended(cfg, params, prompt)
     return Looked(cfg.named, *about, where, heads)
 
@@ -125,7 +127,8 @@ def cells_of(run: Looked) -> list[str]:
 
 def run_facts(run: Looked) -> dict[str, Any]:
     rows = [{key: row[key] for key in ("length", run.key)} for row in run.rows]
-    return {"name": run.name, "L": run.trained, "rows": rows, "entropy": run_report.entropy_of(run)}
+    about = {"name": run.name, "L": run.trained, **run.measured}
+    return about | {"rows": rows, "entropy": run_report.entropy_of(run)}
 
 
 def heads_of(run: Looked, said: str | None) -> list[str]:
@@ -156,8 +159,9 @@ def page(runs: list[Looked], given: Given) -> str:
         body.append(f"<h2>{escape(run.name)}</h2>")
         about = f"attention over {run.queries[-1] + 1:,} tokens"
         body.append(picture_of(run.name, about, run_report.panels_of(run, heads)))
-    facts = f"Written by {share.program()} report. Attention is what an output moves with a value."
-    return html_page("peref report", "\n".join([*body, f"<p>{escape(facts)}</p>"]))
+    body.append("<p>Attention is what an output moves with a value.</p>")
+    facts = (f"{key}: {value}" for run in runs for key, value in run.measured.items())
+    return html_page("peref report", "\n".join([*body, measured_with(facts)]))
 
 
 def picture_of(title: str, about: str, panels: list[Panel | Image]) -> str:

@@ -71,6 +71,7 @@ def command(given: Given) -> Document:
     document |= {"length": reader.length, "evaluations": count, "settings": settings[1::2], "rows": rows}
     document |= {"protocol": str(Protocol()), "windows": reader.count, "step": found.step}
     document |= {"sha256": sha256_of(reader.text), "environment": environment(reader.be)}
+    document["config"] = reader.cfg.to_json()
     return document, lines
 
 

@@ -24,10 +24,10 @@ from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, options
 from peref.environment import environment
 from peref.errors import Diverged, Misuse, counted
-from peref.evaluate import Protocol, check_evaluation, check_loss, lengths, scored, under, weights_of
-from peref.exact_match import effective_length, exact_match, lengths_of
+from peref.evaluate import Protocol, check_evaluation, lengths, scored, under, weights_of
+from peref.exact_match import each_length, effective_length, lengths_of
 from peref.model import decode, logits
-from peref.parameters import check, init
+from peref.parameters import init
 from peref.recipe import Recipe
 from peref.runs import Run, open_run, runs_in
 from peref.settings import choose
@@ -258,12 +258,9 @@ def answers_of(
 ) -> dict[str, Any]:
     """Answers of a task that are exactly right, a row for each length."""
     assert plan.task
-    placed, rows = be.place(params), []
-    for n in plan.grid:
-        cfg, exercise = entry.at(plan.tokens(n)), replace(plan.task, longest=n)
-        check(cfg, params)
-        rows.append(exact_match(cfg, placed, exercise, plan.count, be=be))
-        check_loss(rows[-1])
+    rows: list[dict[str, Any]] = []
+    for row in each_length(entry.at, params, plan.task, plan.longest, plan.count, be):
+        rows.append(row)
         progress(sum(row["length"] for row in rows) / sum(plan.grid))
     return {"rows": rows, "effective": effective_length(rows, plan.L)}
 

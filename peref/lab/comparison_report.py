@@ -262,17 +262,24 @@ def embedded(png: bytes, alt: str) -> str:
     return f'<div class="wide"><img src="data:image/png;base64,{data}" alt="{escape(alt)}"></div>'
 
 
+def measured_with(facts: Iterable[str]) -> str:
+    """What the numbers of a page depend on, folded away."""
+    lines = "<br>".join(map(escape, facts))
+    return f"<details><summary>Measured with</summary><p>{lines}</p></details>"
+
+
 def report_page(found: Document, picture: bytes) -> str:
     """One file: table, sentences, picture as PNG within it, what all of it depends on."""
     drawn = "; ".join(panel.title for panel in panels(found))
     alt = f"{drawn}; of {', '.join(labels_of(found))}. The numbers are in the table."
     facts = [f"{key}: {value}" for key, value in sorted(found["environment"].items())]
+    facts += [f"{key}: {found[key]}" for key in ("protocol", "cut") if key in found]
     facts += [f"text: SHA-256 {found['corpus']}", *(f"run: {entry['run']}" for entry in found["entries"])]
     body = [
         f"<h1>{escape(title(found))}</h1>",
         f'<div class="wide">{html_table(head(found), (map(td, row) for row in rows_of_table(found)))}</div>',
         *(f"<p>{escape(words)}</p>" for words in sentences(found)),
         embedded(picture, alt),
-        f"<details><summary>Measured with</summary><p>{'<br>'.join(map(escape, facts))}</p></details>",
+        measured_with(facts),
     ]
     return html_page("peref compare", "\n".join(body))

@@ -28,6 +28,7 @@ class Looked:
 
     cfg         a Config, or a Pair, whose attention is not looked at
     measure     bits/byte or bits/token of a text, SHARE_RIGHT of a task; rows: of its evaluation by length
+    measured    by run, step, text or task, protocol and environment
     queries     the places of the rows of attention; heads: name -> weights [rows,T], NaN where not seen
     """
 
@@ -39,6 +40,7 @@ class Looked:
     rows: list[dict[str, Any]]
     by_position: list[dict[str, Any]]
     trained: int
+    measured: dict[str, Any]
     queries: np.ndarray
     heads: dict[str, np.ndarray]
 
