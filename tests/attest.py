@@ -66,22 +66,27 @@ def emulated():
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 
-    from on_gpu import correct, session
+    from on_gpu import correct, report, session
 
     from peref.backends.cuda.launch import declared
 
     found = {}
     with TemporaryDirectory() as out, ExitStack() as stack:
         s = session.opened(Path(out), True, stack)
-        be, launched = s.backend(), s.xp.emulated.launched
+        be = s.backend()
         every = (correct.rows, correct.heads, correct.recurrences, correct.products)
         cases = [case for some in every for case in some(True) if case[0]]
         works = [(case[0], lambda case=case: correct.checked(s, be, case, "float32", None)) for case in cases]
         for files, work in [*works, ("optimizer", lambda: correct.updating(s))]:
-            begin, error = len(launched), work()["error"]
+            row = work()
             for file in files.split():
-                ran, worst = found.get(file, (set(), 0.0))
-                found[file] = ran | (set(launched[begin:]) & set(declared(file))), max(worst, error)
+                for way in report.ways_of(file, row):
+                    ran, worst = found.get(file, (set(), 0.0))
+                    found[file] = ran | set(way["kernels"]), max(worst, way["error"])
+    found = {
+        file: ({name for name in declared(file) if f"{file}.{name}" in ran}, error)
+        for file, (ran, error) in found.items()
+    }
     left = lambda file, ran: "".join(f"; NOT RUN: {name}" for name in sorted(set(declared(file)) - ran))
     return {
         file: f"run on the CPU: {', '.join(sorted(ran))}; error {error:.1e}{left(file, ran)}"

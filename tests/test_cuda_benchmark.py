@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +79,7 @@ def test_it_runs_to_its_end_without_a_device(tmp_path):
     (laws,) = [row for row in rows if row["name"] == "laws rope"]
     assert golden["cases"] > 10
     assert laws["held"] > 5
+    assert {"turn.turn", "attention.forward"} <= set(golden["kernels"]) & set(laws["kernels"])
     table = (tmp_path / "table.md").read_text()
     assert "EMULATED: no time means anything" in table
     assert len(table.splitlines()) <= 60
@@ -165,6 +168,40 @@ def test_peers_go_on_where_a_run_ended(tmp_path, monkeypatch, gpu):
     ]
 
 
+def attested(session, gpu, edit, cases):
+    """The kernel files that a device would vouch for after these cases, with kernels changed by `edit`."""
+    from on_gpu import correct
+
+    session.xp.emulated.edit, session.xp.emulated.changed, session.rows = edit, 0, []
+    for case in cases:
+        work = partial(correct.checked, session, session.backend(), case, np.float32, None)
+        session.attempt(case[1], work, files=case[0])
+    assert edit is None or session.xp.emulated.changed
+    session.emulated = False
+    found = {file for file, about in gpu.report.attested(session).items() if about["sha256"]}
+    session.emulated = True
+    return found
+
+
+def test_a_wrong_kernel_costs_its_own_file(tmp_path, gpu):
+    """Of attention the backward where the backward is wrong; a file of which a kernel was not launched, or
+    which an operation of its own did not launch, is not vouched for.
+    """
+    from on_gpu import cases
+
+    turning, attending = [*cases.rows(True)][4:], [*cases.heads(True)][:2]
+    made = launch.compiled
+    with ExitStack() as stack:
+        s = gpu.session.opened(tmp_path, True, stack, seconds=600)
+        both = lambda edit: attested(s, gpu, edit, [*turning, *attending])
+        assert both(None) == {"turn", "attention", "attention_backward"}
+        made.cache_clear()
+        assert both(("? delta[", "? 0.9f * delta[")) == {"turn", "attention"}
+        assert attested(s, gpu, None, turning[:2]) == set()
+        elsewhere = ("turn", *next(cases.products(True))[1:])
+        assert attested(s, gpu, None, [*turning, elsewhere]) == set()
+
+
 def test_every_peer_is_known(gpu):
     """Those that the script asks for are those that there are."""
     from on_gpu import peers
@@ -202,6 +239,11 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     """A ratio for each target whose two rows are there, with the suspect where it is too small or too
     slow; memory; what went wrong.
     """
+
+    def both(file, error):
+        kernels = [f"{file}.{name}" for name in launch.declared(file)]
+        return {"good": error < 1, "forward": {"kernels": kernels, "error": error, "good": error < 1}}
+
     s = gpu.session.Session(tmp_path, emulated=False)
     every = {name for t in gpu.report.targets(False) for name in (t.ours, t.peer)}
     s.rows = [
@@ -224,14 +266,14 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     s.rows += [
         {"phase": "3", "name": name, "files": files, **found}
         for name, files, found in (
-            ("rms_norm", "norm", {"error": 1e-7, "good": True}),
-            ("rms_norm bf16", "norm", {"error": 1e-3, "good": True}),
-            ("retention", "retention", {"error": 1e-7, "good": True}),
-            ("retention tf32", "retention", {"error": 5e-4, "good": True}),
-            ("cross-entropy", "loss", {"error": 1.0, "good": False}),
-            ("swiglu", "activation", {"error": 1e-7, "good": True}),
+            ("rms_norm", "norm", both("norm", 1e-7)),
+            ("rms_norm bf16", "norm", both("norm", 1e-3)),
+            ("retention", "retention", both("retention", 1e-7)),
+            ("retention tf32", "retention", both("retention", 5e-4)),
+            ("cross-entropy", "loss", both("loss", 1.0)),
+            ("swiglu", "activation", both("activation", 1e-7)),
             ("gelu", "activation", {"error": "it failed"}),
-            ("take", "embedding", {"error": 1e-7, "good": True}),
+            ("take", "embedding", both("embedding", 1e-7)),
             ("take bf16", "embedding", {"skipped": "no time left"}),
         )
     ]

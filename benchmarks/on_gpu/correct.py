@@ -30,9 +30,15 @@ APART = {"cuda": 1e-2, "cuda:tf32": 2.5e-2, "cuda:bf16": 0.1}
 
 
 def pulled(
-    be: Any, function: Callable, arrays: list[Any], settings: dict[str, Any], place: Callable, dtype: Any
+    be: Any,
+    function: Callable,
+    arrays: list[Any],
+    settings: dict[str, Any],
+    place: Callable,
+    dtype: Any,
+    between: Callable[[], Any] = lambda: None,
 ) -> list[Any]:
-    """y and every gradient, on the host."""
+    """y and every gradient, on the host; between() is called before the gradients."""
     tape = Tape()
     real = lambda a: isinstance(a, np.ndarray) and a.dtype.kind == "f"
     args = [
@@ -42,6 +48,7 @@ def pulled(
         be, *args, **{name: place(one) if isinstance(one, At) else one for name, one in settings.items()}
     )
     y = y[0] if isinstance(y, tuple) else y
+    between()
     dy = np.random.default_rng(9).standard_normal(y.shape).astype(dtype)
     found = tape.gradients(y, place(np.asarray(dy)))
     host = lambda a: a.get() if hasattr(a, "get") else np.asarray(a)
@@ -49,24 +56,44 @@ def pulled(
 
 
 def checked(s: Session, be: Any, case: Case, dtype: Any, loose: float | None) -> dict[str, Any]:
-    """Errors against float64 and whether two runs agree."""
+    """Errors against float64 and whether two runs agree, of the result and of the gradients apart."""
     _, _, function, arrays, settings, tolerance = case
-    held = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
-    exact = [
-        a.astype(np.float64) if isinstance(a, np.ndarray) and a.dtype.kind not in "iu" else a for a in held
-    ]
+    rounded = lambda a: isinstance(a, np.ndarray) and a.dtype.kind == "f"
+    exact = [a.astype(dtype).astype(np.float64) if rounded(a) else a for a in arrays]
     waste = s.xp.empty(1 << (8 if s.emulated else 26), np.float32)
     waste[...] = np.nan  # what new memory is made of next
     del waste
-    held = [
-        a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype.kind not in "iu" else a for a in held
-    ]
-    one, two = (pulled(be, function, held, settings, be.place, dtype) for _ in range(2))
+    marks = [len(s.launched)]
+    mark = lambda: marks.append(len(s.launched))
+    one = pulled(be, function, exact, settings, be.place, dtype, mark)
+    mark()
+    two = pulled(be, function, exact, settings, be.place, dtype)
     want = pulled(backends.Backend(), function, exact, settings, lambda a: a, np.float64)
-    distance = lambda a, b: float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
-    worst, limit = max(map(distance, one, want)), tolerance if loose is None else loose
-    equal = all(a.tobytes() == b.tobytes() for a, b in zip(one, two, strict=True))
-    return {"error": worst, "allowed": limit, "same_bits": equal, "good": worst <= limit and equal}
+    limit = tolerance if loose is None else loose
+
+    def way(begin: int, end: int, some: slice) -> dict[str, Any]:
+        worst = max((distance(a, b) for a, b in zip(one[some], want[some], strict=True)), default=0.0)
+        equal = all(a.tobytes() == b.tobytes() for a, b in zip(one[some], two[some], strict=True))
+        kernels = sorted(set(s.launched[begin:end]))
+        return {"error": worst, "same_bits": equal, "good": worst <= limit and equal, "kernels": kernels}
+
+    return summed(limit, forward=way(*marks[:2], slice(1)), backward=way(*marks[1:], slice(1, None)))
+
+
+def summed(limit: float, **ways: dict[str, Any]) -> dict[str, Any]:
+    """A row of what was found each way."""
+    of = lambda key: [way[key] for way in ways.values()]
+    return {
+        "error": max(of("error")),
+        "allowed": limit,
+        "same_bits": all(of("same_bits")),
+        "good": all(of("good")),
+    } | ways
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Relative, in the Frobenius norm; b in float64."""
+    return float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
 
 
 def trained(be: Any, steps: int, cfg: Config) -> tuple[np.ndarray, dict[str, Any]]:
@@ -124,6 +151,7 @@ def updating(s: Session) -> dict[str, Any]:
     """A step of AdamW over the arena, with a gradient that is cut, and of one tensor, against the plain
     ones in float64.
     """
+    begun = len(s.launched)
     be, shapes = s.backend(), {"a.weight": (30, 40) if s.emulated else (3000, 400), "b": (700,), "c": (1, 3)}
     kinds = [{n: draw(*shape, seed=k).astype(np.float32) for n, shape in shapes.items()} for k in range(3)]
     p, g, m = kinds
@@ -152,10 +180,11 @@ def updating(s: Session) -> dict[str, Any]:
     update(*wide, *numbers, word, **rest)
     adamw(*single, *numbers[1:3], decay=0.1, **rule)
     want = [a for kind in (wide[0], *wide[2:]) for a in kind.values()] + [single[k] for k in (0, 2, 3)]
-    worst = max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(runs[0], want, strict=True))
+    worst = max(distance(a, b) for a, b in zip(runs[0], want, strict=True))
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(*runs, strict=True))
     good = worst <= ELEMENTWISE and equal and bool(np.allclose(told.get(), word, rtol=1e-10))
-    return {"error": worst, "allowed": ELEMENTWISE, "same_bits": equal, "good": good}
+    kernels = sorted(set(s.launched[begun:]))
+    return summed(ELEMENTWISE, forward={"error": worst, "same_bits": equal, "good": good, "kernels": kernels})
 
 
 def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
@@ -179,7 +208,6 @@ def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
     exact = {n: a.astype(np.float64) for n, a in p.items()}
     got, again = (of(be, p, np.float32) for _ in range(2))
     want, rounded = of(backends.Backend(), exact, np.float64), of(backends.Backend(), p, np.float32)
-    distance = lambda a, b: float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(got, again, strict=True))
     misses = [
         (distance(a, c), max(PRODUCT, 4 * distance(b, c))) for a, b, c in zip(got, rounded, want, strict=True)
@@ -195,7 +223,9 @@ def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
 
 
 def correctness(s: Session) -> None:
-    """Every row that vouches for a kernel file comes before the encodings, which take longest."""
+    """Every row that vouches for a kernel file, its own operations alone, comes before the encodings, which
+    take longest and name the kernels that they launched.
+    """
     be, tf32, half = s.backend(), s.backend("cuda:tf32"), bf16()
     single, wide, narrow, scans = ([*one(s.emulated)] for one in (rows, heads, products, recurrences))
     for case in [*single, *wide, *narrow, *scans]:
@@ -206,8 +236,8 @@ def correctness(s: Session) -> None:
     for case in [*single[2:4], *narrow, *scans[:1]] if s.emulated else [*single, *wide, *narrow, *scans]:
         s.attempt(f"{case[1]} bf16", partial(checked, s, be, case, half, HALF), files=case[0])
     for name, work in curves(s).items():
-        s.attempt(f"loss curve{name.removeprefix('cuda').replace(':', ' ')}", work, files="optimizer")
-    for title, files, work in golden(be, ["rope", "retnet"] if s.emulated else names()):
-        s.attempt(title, work, files=files)
+        s.attempt(f"loss curve{name.removeprefix('cuda').replace(':', ' ')}", work)
+    for title, work in golden(be, ["rope", "retnet"] if s.emulated else names()):
+        s.attempt(title, work)
     for name in ("alibi", "mamba") if s.emulated else names():
         s.attempt(f"model {name}", partial(whole, s, be, name))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
-from peref.encodings import get
 from peref.golden.judge.declared import declared_entries
 from peref.golden.judge.implementation import run_function
 from peref.golden.judge.judged import judged_case
@@ -23,8 +22,6 @@ from peref.tape import Tape
 from peref.xp import to_host
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# kernel files, none of which is vouched for where one of these is wrong
-RECURRENCES = "convolution diagonal retention selective wkv4 wkv6 wkv7"
 
 
 def through(be: Any) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None]:
@@ -149,11 +146,10 @@ def lawful(be: Any, book: Book, name: str) -> dict[str, Any]:
     }
 
 
-def golden(be: Any, names: list[str]) -> Iterator[tuple[str, str, Callable[[], dict[str, Any]]]]:
-    """(title, kernel files, work) for each of these encodings."""
+def golden(be: Any, names: list[str]) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """(title, work) for each of these encodings."""
     # read by the first row that needs it: where it is damaged the rows say so
     book = cache(lambda: Book(ROOT / "golden"))
     for name in names:
-        files = RECURRENCES if get(name).mix else "attention attention_backward"
-        yield f"golden {name}", files, lambda name=name: compared(be, book(), name)
-        yield f"laws {name}", files, lambda name=name: lawful(be, book(), name)
+        yield f"golden {name}", lambda name=name: compared(be, book(), name)
+        yield f"laws {name}", lambda name=name: lawful(be, book(), name)

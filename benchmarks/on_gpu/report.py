@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from on_gpu.ceilings import sources
 from on_gpu.session import Session
 from on_gpu.shapes import of
+from peref.backends.cuda.launch import declared
 
 
 class Target(NamedTuple):
@@ -186,25 +187,32 @@ def table(s: Session) -> str:
     )
 
 
+def ways_of(file: str, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a row found where kernels of this file were launched: in the result, in the gradients."""
+    ways = (row.get(way, {"kernels": []}) for way in ("forward", "backward"))
+    return [way for way in ways if any(kernel.startswith(f"{file}.") for kernel in way["kernels"])]
+
+
 def attested(s: Session) -> dict[str, Any]:
     """What may stand in tests/attest.json: of each kernel file its hash and what this device measured;
     nothing from an emulation.
 
-    A file is vouched for where every row that names it is there and right.
+    A file is vouched for by the operations that are its own alone: where every row that names it launched
+    it and was right in what it gave, and all its kernels were launched.
     """
     found: dict[str, Any] = {}
     for file, sha256 in sources().items():
-        rows = [row for row in s.rows if file in row.get("files", "").split()]
-        measured = [row for row in rows if isinstance(row.get("error"), float)]
-        seen = measured and all(row.get("good") for row in rows) and not s.emulated
-        worst = {
-            f"error_{kind}": [row for row in measured if row["name"].endswith(f" {kind}")]
-            for kind in ("tf32", "bf16")
-        }
-        worst = {
-            "error": [row for row in measured if not any(row in some for some in worst.values())]
-        } | worst
-        about = {key: max(row["error"] for row in some) for key, some in worst.items() if some}
+        kinds: dict[str, list[dict[str, Any]]] = {}
+        missed, rows = s.emulated, [row for row in s.rows if file in row.get("files", "").split()]
+        for row in rows:
+            kind = next((kind for kind in ("tf32", "bf16") if row["name"].endswith(f" {kind}")), "")
+            kinds.setdefault(f"error_{kind}" if kind else "error", []).extend(ways := ways_of(file, row))
+            missed = missed or not ways
+        every = [way for ways in kinds.values() for way in ways]
+        ran = {kernel for way in every for kernel in way["kernels"]}
+        whole = {f"{file}.{name}" for name in declared(file)} <= ran
+        seen = whole and not missed and all(way["good"] for way in every)
+        about = {key: max(way["error"] for way in ways) for key, ways in kinds.items() if ways}
         about = {"sha256": sha256, "device": s.found("environment", "gpu"), "date": str(date.today())} | about
         found[file] = about if seen else dict.fromkeys(("sha256", "device", "date", "error"))
     return found

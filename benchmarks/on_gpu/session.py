@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -64,6 +65,7 @@ class Session:
     xp: Any = None
     library: Any = None
     rows: list[dict[str, Any]] = field(default_factory=list)
+    launched: list[str] = field(default_factory=list)  # "file.kernel", by the row under way
     longest: float = LONGEST
 
     def __post_init__(self) -> None:
@@ -93,12 +95,16 @@ class Session:
         self.rows.append(one)
         with (self.out / "results.jsonl").open("a") as file:
             file.write(json.dumps(one, default=str) + "\n")
-        shown = " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in found.items())
+        shown = " ".join(
+            f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}"
+            for k, v in found.items()
+            if k not in ("forward", "backward", "kernels")
+        )
         self.say(f"{name}: {shown}"[:300])
 
     def attempt(self, name: str, act: Callable[[], dict[str, Any]], **always: Any) -> None:
-        """A row for what act() gives, and for `always`; one that fails or has no time left is a row too, and
-        the run goes on.
+        """A row for what act() gives, the kernels that it launched, and for `always`; one that fails or has
+        no time left is a row too, and the run goes on.
 
         A row that does not come, or leaves the device unusable, ends this process; the next one goes on
         behind it.
@@ -113,11 +119,14 @@ class Session:
         watch = threading.Timer(limit, self.give_up, (name, limit, always))
         watch.daemon = True
         watch.start()
+        self.launched.clear()
         try:
             found = act()
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"[:400]}
         watch.cancel()
+        if self.launched:
+            found = {**found, "kernels": sorted(set(self.launched))}
         self.row(name, **always | found)
         if isinstance(found.get("error"), str) and not self.sound():
             raise SystemExit(AGAIN)
@@ -167,7 +176,9 @@ class Session:
 
 
 def attach(s: Session, stack: ExitStack) -> None:
-    """The device of this machine, or its emulation by the tests. Raises Misuse where there is none."""
+    """The device of this machine, or its emulation by the tests; from here on s.launched names each kernel
+    that is launched. Raises Misuse where there is no device.
+    """
     if s.emulated:
         import fake_cublas
         import fake_cupy
@@ -182,6 +193,15 @@ def attach(s: Session, stack: ExitStack) -> None:
         find.check_capability(s.xp, "cuda")
         find.check_memory(s.xp, "cuda")
         s.library = find.cublas(s.xp)
+    from peref.backends.cuda import launch
+
+    made = launch.compiled
+
+    def noted(xp: Any, file: str, name: str, defines: frozenset[tuple[str, int]]) -> Any:
+        s.launched.append(f"{file}.{name}")
+        return made(xp, file, name, defines)
+
+    stack.enter_context(mock.patch.object(launch, "compiled", noted))
 
 
 def opened(out: Path, emulated: bool, stack: ExitStack, phase: str = "", seconds: float = 60.0) -> Session:
