@@ -1,4 +1,4 @@
-"""The cases of phase 3: what each op of the backend is given, and how far from float64 it may be in
+"""The cases of phase 4: what each op of the backend is given, and how far from float64 it may be in
 float32.
 """
 

@@ -1,4 +1,4 @@
-"""Phase 0 and 1: what is here, and what this device can do at best: copy, multiply, go through the nodes
+"""Phases 0 and 2: what is here, and what this device can do at best: copy, multiply, go through the nodes
 of a graph.
 """
 

@@ -1,5 +1,5 @@
-"""Phase 3: every kernel against the plain ops in float64, twice for equal bits, and a training run of the
-device beside one of the CPU.
+"""Phase 4: the plain ops on CuPy against NumPy; then every kernel against the plain ops in float64, twice for
+equal bits, and a training run of the device beside one of the CPU.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,8 @@ from peref.tape import Tape
 from peref.train import Recipe, one_step
 from peref.xp import to_host
 
-CUT, HALF = 1e-3, 1e-2  # relative Frobenius: float32 cut to TF32 in products, bfloat16
+# relative Frobenius: float32 cut to TF32 in products, bfloat16, the plain ops in float64 on two libraries
+CUT, HALF, EXACT = 1e-3, 1e-2, 1e-11
 # between losses of a hundred steps here and on the CPU in float32; of the narrow ones three times what
 # rounding the factors of products does there
 APART = {"cuda": 1e-2, "cuda:tf32": 2.5e-2, "cuda:bf16": 0.1}
@@ -45,7 +46,9 @@ def pulled(
         tape.watch(place(a.astype(dtype))) if real(a) else None if a is None else place(a) for a in arrays
     ]
     y = function(
-        be, *args, **{name: place(one) if isinstance(one, At) else one for name, one in settings.items()}
+        be,
+        *args,
+        **{n: place(one) if isinstance(one, (At, np.ndarray)) else one for n, one in settings.items()},
     )
     y = y[0] if isinstance(y, tuple) else y
     between()
@@ -96,9 +99,9 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
 
 
-def trained(be: Any, steps: int, cfg: Config) -> tuple[np.ndarray, dict[str, Any]]:
+def trained(be: Any, steps: int, cfg: Config, dtype: Any = np.float32) -> tuple[np.ndarray, dict[str, Any]]:
     """The losses of a short training run, and the weights at its end."""
-    p, recipe, found = init(cfg), Recipe(batch=2), []
+    p, recipe, found = {n: a.astype(dtype) for n, a in init(cfg).items()}, Recipe(batch=2), []
     p, m, v = (be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")))
     word = be.place(np.zeros(3))
     for step in range(1, steps + 1):
@@ -117,6 +120,14 @@ def trained(be: Any, steps: int, cfg: Config) -> tuple[np.ndarray, dict[str, Any
         )
         found.append(float(word[0]))
     return np.array(found), {name: to_host(a) for name, a in p.items()}
+
+
+def same_training(s: Session) -> dict[str, Any]:
+    """A few steps of a small model by the plain ops, in float64: on CuPy, and on NumPy."""
+    cfg = Config(pe=(("t5", {}),), L=16, C=16, layers=1, H=2, G=2)
+    (losses, p), (want, weights) = (trained(be, 3, cfg, np.float64) for be in (s.plain(), backends.Backend()))
+    worst = max(distance(losses, want), *(distance(p[n], a) for n, a in weights.items()))
+    return {"error": worst, "allowed": EXACT, "good": worst <= EXACT}
 
 
 def curves(s: Session) -> dict[str, Callable[[], dict[str, Any]]]:
@@ -223,11 +234,19 @@ def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
 
 
 def correctness(s: Session) -> None:
-    """Every row that vouches for a kernel file, its own operations alone, comes before the encodings, which
+    """What the kernels are judged by comes first: the plain ops on CuPy are those on NumPy.
+
+    Every row that vouches for a kernel file, its own operations alone, comes before the encodings, which
     take longest and name the kernels that they launched.
     """
     be, tf32, half = s.backend(), s.backend("cuda:tf32"), bf16()
     single, wide, narrow, scans = ([*one(s.emulated)] for one in (rows, heads, products, recurrences))
+    plain = s.plain()
+    for case in [*single, *wide, *narrow, *scans]:
+        if "reach" in case[0]:
+            continue  # it is in the kernels that attention stops
+        s.attempt(f"cupy {case[1]}", partial(checked, s, plain, case, np.float64, EXACT))
+    s.attempt("cupy training", lambda: same_training(s))
     for case in [*single, *wide, *narrow, *scans]:
         s.attempt(case[1], partial(checked, s, be, case, np.float32, None), files=case[0])
     s.attempt("adamw over an arena", lambda: updating(s), files="optimizer")

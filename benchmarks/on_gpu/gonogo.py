@@ -1,4 +1,4 @@
-"""Phase 2: the questions that decide the design, each with GO or NO-GO."""
+"""Phase 3: the questions that decide the design, each with GO or NO-GO."""
 
 import os
 import subprocess
@@ -14,7 +14,6 @@ from on_gpu.ceilings import bf16, random
 from on_gpu.session import ROOT, Session
 from peref.backends import call
 from peref.backends.cuda.cublas import Cublas
-from peref.backends.cuda.launch import VARIANTS, declared, module
 from peref.config import Config
 from peref.model import init
 from peref.train import Recipe, one_step
@@ -111,23 +110,6 @@ def rate_on_the_device(s: Session) -> dict[str, Any]:
     return verdict(still == [False, False, True, False, True] and other, unchanged=still, clip_seen=other)
 
 
-def compiled(s: Session, file: str) -> dict[str, Any]:
-    """Every variant of a kernel file, with nothing to include; from then on CuPy has it on disk."""
-    said, began = [], time.perf_counter()
-    for defines in VARIANTS[file]:
-        made = module(s.xp, file, defines)
-        made.compile()
-        for name in declared(file):
-            about = getattr(made.get_function(name), "attributes", {})  # the emulation has none
-            said.append(
-                f"{file}.{name} {defines}: {about.get('num_regs')} registers, "
-                f"{about.get('local_size_bytes')} bytes of local memory\n"
-            )
-    with (s.out / "ptxas.txt").open("a") as kept:
-        kept.writelines(said)
-    return verdict(True, variants=len(VARIANTS[file]), seconds=time.perf_counter() - began)
-
-
 def host_cost(s: Session) -> dict[str, Any]:
     """Microseconds that the host spends on a product: ours, and CuPy's."""
     a, blas, count = random(s, 32, 32), Cublas(s.xp, s.library), 3 if s.emulated else 2000
@@ -218,7 +200,6 @@ def emulation(s: Session) -> dict[str, Any]:
 
 
 def decide(s: Session) -> None:
-    """What takes longest, all variants one after another, comes last."""
     s.attempt("2 captured bf16 product", lambda: captured_product(s))
     s.attempt("3 replay is the step", lambda: replayed(s))
     s.attempt("4 us per graph node", lambda: {"us": s.found("graph node", "us")})
@@ -230,5 +211,3 @@ def decide(s: Session) -> None:
     s.attempt("8 rate and clip in device memory", lambda: rate_on_the_device(s))
     s.attempt("9 cold and warm start", lambda: started(s))
     s.attempt("10 emulation is the device", lambda: emulation(s))
-    for file in ("optimizer",) if s.emulated else VARIANTS:
-        s.attempt(f"5 {file} needs no header", lambda file=file: compiled(s, file))

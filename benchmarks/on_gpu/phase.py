@@ -11,7 +11,14 @@ sys.path[:0] = [
     str(Path(__file__).resolve().parent.parent.parent),
 ]
 
-TITLES = ("0 environment", "1 ceilings", "2 go or no-go", "3 correctness", "4 our times")
+TITLES = (
+    "0 environment",
+    "1 compiling",
+    "2 ceilings",
+    "3 go or no-go",
+    "4 correctness",
+    "5 our times",
+)
 
 
 def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
@@ -23,11 +30,17 @@ def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
             s = session.opened(out, emulated, stack, TITLES[number], seconds)
         except Misuse as error:
             raise SystemExit(f"benchmarks/gpu.py: {error}") from error
-        from on_gpu import ceilings, correct, gonogo, timings
+        from on_gpu import ceilings, compiling, correct, gonogo, timings
 
-        (ceilings.environment, ceilings.ceilings, gonogo.decide, correct.correctness, timings.timings)[
-            number
-        ](s)
+        works = (
+            ceilings.environment,
+            compiling.compiling,
+            ceilings.ceilings,
+            gonogo.decide,
+            correct.correctness,
+            timings.timings,
+        )
+        works[number](s)
 
 
 if __name__ == "__main__":

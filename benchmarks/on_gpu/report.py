@@ -1,4 +1,4 @@
-"""Phase 7: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
+"""Phase 8: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
 asks no device.
 """
 
@@ -140,13 +140,18 @@ def table(s: Session) -> str:
         "|---" * 10 + "|",
     ]
     lines += [line_of(s, t) for t in targets(s.emulated)]
+    compiled = [row for row in s.rows if row["phase"] == "1 compiling"]
+    ready = [row for row in compiled if "variants" in row]
+    seconds = max((row.get("seconds", 0) for row in ready), default=0)
     figures = lambda row: ", ".join(f"{key} {x:,.4g}" for key, x in row.items() if isinstance(x, float))
     lines += [
         "",
+        f"- compiled side by side: {len(ready)} of {len(compiled)} kernel files, "
+        f"{sum(row['variants'] for row in ready)} variants, in {seconds:.0f} s",
         *(
             f"- {row['name']}: {row.get('verdict') or row.get('error') or figures(row)}"
             for row in s.rows
-            if row["phase"] == "2 go or no-go"
+            if row["phase"] == "3 go or no-go"
         ),
     ]
     ours, theirs = (

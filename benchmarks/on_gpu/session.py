@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -102,6 +103,10 @@ class Session:
         )
         self.say(f"{name}: {shown}"[:300])
 
+    def has(self, name: str) -> bool:
+        """Whether this phase has the row."""
+        return any(row["phase"] == self.phase and row["name"] == name for row in self.rows)
+
     def attempt(self, name: str, act: Callable[[], dict[str, Any]], **always: Any) -> None:
         """A row for what act() gives, the kernels that it launched, and for `always`; one that fails or has
         no time left is a row too, and the run goes on.
@@ -109,7 +114,7 @@ class Session:
         A row that does not come, or leaves the device unusable, ends this process; the next one goes on
         behind it.
         """
-        if any(row["phase"] == self.phase and row["name"] == name for row in self.rows):
+        if self.has(name):
             return
         if self.left() <= 0:
             self.row(name, skipped="no time left", **always)
@@ -152,6 +157,12 @@ class Session:
 
         return open_device(self.xp, self.library, name, every_tile=every_tile)
 
+    def plain(self) -> Any:
+        """The plain ops on CuPy, as --backend cupy: what there would be without kernels of our own."""
+        from peref.backends import Backend, cupy
+
+        return Backend("cupy", place=partial(cupy.place, xp=self.xp))
+
     def timed(self, act: Callable[[], Any], least: int = 30, each: int = 1) -> dict[str, Any]:
         """Median, lowest and highest microseconds of act(), which does `each` pieces of work, by events on
         the device.
@@ -175,23 +186,37 @@ class Session:
         )
 
 
-def attach(s: Session, stack: ExitStack) -> None:
-    """The device of this machine, or its emulation by the tests; from here on s.launched names each kernel
-    that is launched. Raises Misuse where there is no device.
+def library(emulated: bool, stack: ExitStack) -> Any:
+    """CuPy with the device of this machine, or its emulation by the tests. Raises Misuse where there is
+    none.
     """
-    if s.emulated:
-        import fake_cublas
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    if emulated:
         import fake_cupy
-        from emulated.device import attach as kernels_of
+        from emulated.device import attach
 
-        s.xp, s.library = stack.enter_context(fake_cupy.installed(memory=True)), fake_cublas.Library()
-        s.xp.emulated = kernels_of(s.xp)
+        xp = stack.enter_context(fake_cupy.installed(memory=True))
+        xp.emulated = attach(xp)
+        return xp
+    from peref.backends import find
+
+    xp = find.cupy("cuda")
+    find.check_capability(xp, "cuda")
+    find.check_memory(xp, "cuda")
+    return xp
+
+
+def opened(out: Path, emulated: bool, stack: ExitStack, phase: str = "", seconds: float = 60.0) -> Session:
+    """A session that has `seconds` for its phase; s.launched names each kernel that is launched."""
+    out.mkdir(parents=True, exist_ok=True)
+    s = Session(out, emulated, phase, time.monotonic() + seconds, library(emulated, stack))
+    if emulated:
+        import fake_cublas
+
+        s.library = fake_cublas.Library()
     else:
         from peref.backends import find
 
-        s.xp = find.cupy("cuda")
-        find.check_capability(s.xp, "cuda")
-        find.check_memory(s.xp, "cuda")
         s.library = find.cublas(s.xp)
     from peref.backends.cuda import launch
 
@@ -202,12 +227,4 @@ def attach(s: Session, stack: ExitStack) -> None:
         return made(xp, file, name, defines)
 
     stack.enter_context(mock.patch.object(launch, "compiled", noted))
-
-
-def opened(out: Path, emulated: bool, stack: ExitStack, phase: str = "", seconds: float = 60.0) -> Session:
-    """A session that has `seconds` for its phase."""
-    out.mkdir(parents=True, exist_ok=True)
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    s = Session(out, emulated, phase, time.monotonic() + seconds)
-    attach(s, stack)
     return s

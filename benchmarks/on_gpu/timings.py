@@ -1,4 +1,4 @@
-"""Phase 4: ours, by replaying a recorded graph over several buffers, so that nothing comes from a cache;
+"""Phase 5: ours, by replaying a recorded graph over several buffers, so that nothing comes from a cache;
 and whole steps, recorded or not.
 """
 
@@ -12,7 +12,7 @@ from on_gpu.cases import Case, recurrences
 from on_gpu.ceilings import bf16, random
 from on_gpu.session import Session
 from on_gpu.shapes import of
-from peref.backends import Backend, call
+from peref.backends import call
 from peref.backends.cuda.flat import Flat
 from peref.config import Config
 from peref.model import init
@@ -155,17 +155,6 @@ def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
     return s.timed(act) | {"parameters": sum(a.size for a in host.values())}
 
 
-def generic(s: Session) -> Backend:
-    """The plain ops on CuPy's arrays: what there would be without kernels of our own."""
-    from peref.backends.cuda import place
-
-    def there(thing: Any) -> Any:
-        moved = place(thing, s.xp)
-        return dict(moved) if isinstance(moved, Flat) else moved
-
-    return Backend("cupy", place=there)
-
-
 def timings(s: Session) -> None:
     """What is quick and what has a target comes first; what takes seconds last."""
     be, w = s.backend("cuda:tf32", every_tile=True), of(s.emulated)  # what is left out is measured by itself
@@ -192,7 +181,7 @@ def timings(s: Session) -> None:
     for batch, length in w.steps:
         title = f"step {batch} x {length}"
         s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))
-        s.attempt(f"{title} plain ops on CuPy", lambda b=batch, n=length: step(s, generic(s), b, n))
+        s.attempt(f"{title} plain ops on CuPy", lambda b=batch, n=length: step(s, s.plain(), b, n))
     for n in (w.far, w.long):
         for kind, one in (("", be), (", skipping", s.backend("cuda:tf32"))):
             work = lambda one=one, n=n: attention(s, one, D, n, "ALiBi", channels=8 * D)
