@@ -67,7 +67,7 @@ def test_it_runs_to_its_end_without_a_device(tmp_path):
     """
     rows = ran(tmp_path, "--peers", "rows")
     assert [row for row in rows if isinstance(row.get("error"), str) or row.get("verdict") == "NO-GO"] == []
-    assert {row["phase"][0] for row in rows} == set("0123456")
+    assert {row["phase"][0] for row in rows} == set("01234567")
     assert [row["name"] for row in rows if row["phase"][0] == "4" and not row["good"]] == []
     assert len([row for row in rows if row["phase"][0] == "3"]) == 8
     assert [row["variants"] for row in rows if row["phase"][0] == "1"] == [2]
@@ -165,7 +165,7 @@ def test_peers_go_on_where_a_run_ended(tmp_path, monkeypatch, gpu):
     )
     s.row("peers unasked", skipped="no time left")
     for _ in range(3):
-        gpu.enter(s, "7 dear peers", 60, time.monotonic() + 60)
+        gpu.enter(s, "8 dear peers", 60, time.monotonic() + 60)
         gpu.peers(s, ["done", "late", "absent", *(["unasked"] if asked else [])], 30)
     assert asked == ["done", "late", "absent", "late", "absent", "unasked", "absent"]
     assert gpu.report.table(s).splitlines()[-2:] == [
@@ -186,6 +186,36 @@ def test_plain_ops_that_are_not_those_of_numpy_are_found(tmp_path, gpu):
         exp = s.xp.exp
         s.xp.exp = lambda *given, **named: exp(given[0] * (1 + 1e-9), *given[1:], **named)
         assert [one["good"] for one in found()] == [False, False]
+
+
+SANITIZER = """#!/bin/sh
+echo "========= Invalid __global__ read of size 4 bytes"
+echo "========= ERROR SUMMARY: 1 error"
+case "$*" in --tool\\ memcheck\\ --error-exitcode\\ 9\\ *sanitizer.py*) exit 9 ;; *) exit 0 ;; esac
+"""
+
+
+def test_a_finding_of_the_sanitizer_is_a_row(tmp_path, monkeypatch, gpu):
+    """Of each check, with its last words; where the tool is not installed, each row says so."""
+    from on_gpu import sanitizer
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    s = gpu.session.Session(tmp_path, False, "6 sanitizer", time.monotonic() + 60)
+    sanitizer.sanitizing(s)
+    assert [row["skipped"] for row in s.rows] == ["compute-sanitizer is not installed"] * 4
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(SANITIZER)
+    tool.chmod(0o755)
+    s.phase, s.rows = "again", []
+    sanitizer.sanitizing(s)
+    assert [(row["name"].split()[1], row["good"]) for row in s.rows] == [
+        ("memcheck", False),
+        ("synccheck", True),
+        ("racecheck", True),
+        ("initcheck", True),
+    ]
+    assert {row["said"] for row in s.rows} == {"ERROR SUMMARY: 1 error"}
+    assert (tmp_path / "sanitizer.txt").read_text().count("Invalid __global__ read") == 4
 
 
 def attested(session, gpu, edit, cases):

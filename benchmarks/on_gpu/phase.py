@@ -18,6 +18,7 @@ TITLES = (
     "3 go or no-go",
     "4 correctness",
     "5 our times",
+    "6 sanitizer",
 )
 
 
@@ -30,7 +31,7 @@ def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
             s = session.opened(out, emulated, stack, TITLES[number], seconds)
         except Misuse as error:
             raise SystemExit(f"benchmarks/gpu.py: {error}") from error
-        from on_gpu import ceilings, compiling, correct, gonogo, timings
+        from on_gpu import ceilings, compiling, correct, gonogo, sanitizer, timings
 
         works = (
             ceilings.environment,
@@ -39,6 +40,7 @@ def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
             gonogo.decide,
             correct.correctness,
             timings.timings,
+            sanitizer.sanitizing,
         )
         works[number](s)
 

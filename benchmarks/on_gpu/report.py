@@ -1,4 +1,4 @@
-"""Phase 8: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
+"""Phase 9: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
 asks no device.
 """
 

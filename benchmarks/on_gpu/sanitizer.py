@@ -1,0 +1,88 @@
+"""Phase 6: compute-sanitizer, where it is installed, over every kernel on the tiny cases of phase 4. It sees
+what the emulation does not: masks of collectives, a missing __syncwarp, loads that are not aligned, memory
+that nobody wrote. Its tools run side by side; sanitizer.txt has what they said.
+
+    compute-sanitizer --tool memcheck python benchmarks/on_gpu/sanitizer.py FOLDER
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+
+from on_gpu import session
+
+TOOL = "compute-sanitizer"
+CHECKS = ("memcheck", "synccheck", "racecheck", "initcheck")
+FOUND = "9"  # its exit status where it found something
+
+
+def tiny(out: Path, emulated: bool) -> None:
+    """Forward and backward of each case, in each type; the plain ops are not asked."""
+    from on_gpu import correct
+    from on_gpu.ceilings import bf16
+
+    with ExitStack() as stack:
+        s = session.opened(out, emulated, stack)
+        if not emulated:
+            s.xp.cuda.set_allocator(None)  # of CuPy's pool an array could leave its end behind unseen
+        every = (correct.rows, correct.heads, correct.recurrences, correct.products)
+        for name, dtype, kinds in (
+            ("cuda", np.float32, every),
+            ("cuda:tf32", np.float32, [correct.heads]),
+            ("cuda", bf16(), every),
+        ):
+            be = s.backend(name)
+            for case in (case for some in kinds for case in some(True) if case[0]):
+                correct.pulled(be, *case[2:5], be.place, dtype)
+        correct.updating(s)
+
+
+def told(
+    s: session.Session, check: str, process: subprocess.Popen[bytes], output: IO[bytes]
+) -> dict[str, Any]:
+    """What a tool found, when it has come to its end."""
+    try:
+        process.wait(max(1.0, s.left()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return {"skipped": "no time left"}
+    output.seek(0)
+    said = output.read().decode(errors="replace")
+    with (s.out / "sanitizer.txt").open("a") as file:
+        file.write(f"== {check}\n{said}\n")
+    summary = re.findall(r"\S+ SUMMARY: .*", said) or said.strip().splitlines()[-1:]
+    return {"said": "; ".join(summary)[-200:], "good": process.returncode == 0}
+
+
+def sanitizing(s: session.Session) -> None:
+    """All checks, or a row for each that says why not; emulated, the cases run by themselves."""
+    work = [sys.executable, __file__, str(s.out), *(["--emulated"] if s.emulated else [])]
+    if not s.emulated and not shutil.which(TOOL):
+        for check in CHECKS:
+            s.row(f"sanitizer {check}", skipped=f"{TOOL} is not installed")
+        return
+    asked = {check: [TOOL, "--tool", check, "--error-exitcode", FOUND, *work] for check in CHECKS}
+    s.longest = 2 * session.LONGEST
+    with ExitStack() as stack:
+        started = []
+        for check, command in ({"emulated": work} if s.emulated else asked).items():
+            output = stack.enter_context(tempfile.TemporaryFile())
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            started.append((check, process, output))
+        for check, process, output in started:
+            s.attempt(f"sanitizer {check}", partial(told, s, check, process, output))
+
+
+if __name__ == "__main__":
+    tiny(Path(sys.argv[1]), "--emulated" in sys.argv)
