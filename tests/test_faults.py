@@ -4,10 +4,12 @@ with a guard away the same sample finds it.
 
 import random
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.faults import ROOT, fuzzed, noticed, tried
+from benchmarks.faults import __main__ as command
 from benchmarks.faults.__main__ import recorded, table
 from benchmarks.faults.linked import OF_FILES
 from peref.__main__ import ENDING
@@ -70,6 +72,29 @@ def test_a_guard_that_is_away_is_noticed(name, mutant):
 def test_the_page_has_the_table_of_what_was_done():
     """`python -m benchmarks.faults` prints it."""
     assert table(recorded()) in (ROOT / "docs" / "reliability.md").read_text()
+
+
+def test_a_fault_stays_in_the_table_with_what_was_done_since():
+    runs = [{"done": {"writers": 160}, "faults": 2, "mutants": ["no lock is taken"]}]
+    runs += [{"done": {"writers": 96}, "faults": 0, "mutants": []}] * 2
+    assert "| 2; none in 192 since | 1 of 1 |" in table({"shared": runs})
+
+
+def test_a_campaign_of_every_case_goes_on_where_it_was_left(monkeypatch):
+    done = []
+    every = SimpleNamespace(
+        COUNT=2,
+        EVERY=True,
+        cases=lambda draw, count: draw.sample(range(5), 5),
+        fault=lambda case, folder, mutant: done.append(case) or "",
+    )
+    monkeypatch.setattr(command, "campaign_of", lambda name: every)
+    after = ""
+    for left in (2, 2, 1):
+        run, drawn = command.gone_on("", 0, after, None, 1)
+        assert (len(drawn), run["of"], run["done"]) == (left, 5, {"cases": left})
+        after = run["until"]
+    assert sorted(done) == [0, 1, 2, 3, 4]
 
 
 def test_every_signal_and_reader_is_there():

@@ -3,20 +3,22 @@ and every mutant has one.
 """
 
 import argparse
+import hashlib
 import json
 import random
 import sys
 import time
 from collections import Counter
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from benchmarks.faults import CODE, ROOT, noticed, tried
+from benchmarks.faults import CODE, ROOT, Mutant, noticed, tried
 
 FILE = ROOT / "benchmarks" / "results" / "faults.json"
 AIMS = {
     "storage": "8 kinds of fault and kill at every call",
-    "power": "cuts all over the trace",
+    "power": "every place of the trace",
     "flipped": "every bit",
     "fuzzed": "1,000,000 in process, 20,000 by commands",
     "killed": "1,000 kills",
@@ -45,12 +47,38 @@ def main() -> int:
         return 0
     before = recorded().get(asked.name, [])
     seed = max((run["seed"] for run in before), default=-1) + 1 if asked.seed is None else asked.seed
-    run, failed = gone_on(asked.name, seed, sum(run["cases"] for run in before), asked.count, asked.minutes)
-    if asked.record:
-        known = recorded()
-        known.setdefault(asked.name, []).append(run)
-        FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return int(failed)
+    after = before[-1].get("until", "") if before else ""
+    run, drawn = gone_on(asked.name, seed, after, asked.count, asked.minutes)
+    record = partial(add, asked.name, run) if asked.record else lambda: None
+    record()
+    missed = 0
+    for mutant in sorted(to_find(asked.name).keys() - found_in(before)):
+        found = noticed(campaign_of(asked.name).fault, drawn, to_find(asked.name)[mutant])
+        print(f"mutant, {mutant}: {'noticed' if found else 'NOT NOTICED'}", flush=True)
+        run["mutants"] += [mutant] * found
+        missed += not found
+        record()
+    return int(run["faults"] > 0 or missed > 0)
+
+
+def campaign_of(name: str) -> Any:
+    return import_module(f"benchmarks.faults.{name}")
+
+
+def to_find(name: str) -> dict[str, Mutant]:
+    return campaign_of(name).MUTANTS
+
+
+def found_in(runs: list[dict[str, Any]]) -> set[str]:
+    """The mutants that any of them has noticed."""
+    return {mutant for run in runs for mutant in run["mutants"]}
+
+
+def add(name: str, run: dict[str, Any]) -> None:
+    """Record a run, or more of what it came to."""
+    known = recorded()
+    known[name] = [one for one in known.get(name, []) if one["seed"] != run["seed"]] + [run]
+    FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def recorded() -> Runs:
@@ -58,12 +86,12 @@ def recorded() -> Runs:
 
 
 def gone_on(
-    name: str, seed: int, first: int, count: int | None, minutes: float
-) -> tuple[dict[str, Any], bool]:
-    """What the cases of a seed and the mutants came to, and whether that is a failure. Of a campaign whose
-    cases are EVERY one that there is, in an order that is always the same, it goes on with the `first`.
+    name: str, seed: int, after: str, count: int | None, minutes: float
+) -> tuple[dict[str, Any], list[Any]]:
+    """What the cases of a seed came to, and the cases. Of a campaign whose cases are EVERY one that there is
+    it goes on with those whose digest is beyond `after`.
     """
-    campaign, code = import_module(f"benchmarks.faults.{name}"), CODE()
+    campaign, code = campaign_of(name), CODE()
     size = getattr(campaign, "size", lambda case: 1)
     part = getattr(campaign, "part", lambda case: "cases")
     end = time.monotonic() + 60 * minutes
@@ -71,26 +99,24 @@ def gone_on(
     drawn = campaign.cases(random.Random(0 if every else seed), 0 if every else count)
     whole = sum(map(size, drawn))
     if every:
-        random.Random(0).shuffle(drawn)
-        drawn = drawn[first : first + count]
+        drawn = sorted((case for case in drawn if digest_of(case) > after), key=digest_of)[:count]
+    run: dict[str, Any] = {"seed": seed, "code": code, "faults": 0, "mutants": []}
     done: Counter[str] = Counter()
-    faults = met = 0
-    for met, case in enumerate(drawn, 1):
+    for case in drawn:
         if time.monotonic() > end:
-            met -= 1
             break
         done[part(case)] += size(case)
         if words := tried(campaign.fault, case):
-            faults += 1
+            run["faults"] += 1
             print(f"FAULT  {case}: {words}", flush=True)
-    print(f"{done.total():,} cases, {faults} with a fault, seed {seed}", flush=True)
-    found = {each: noticed(campaign.fault, drawn, mutant) for each, mutant in campaign.MUTANTS.items()}
-    for each, said in found.items():
-        print(f"mutant, {each}: {'noticed' if said else 'NOT NOTICED'}")
-    run = {"seed": seed, "code": code, "done": dict(sorted(done.items())), "faults": faults, "cases": met}
-    run |= {"of": whole} if every else {}
-    run["mutants"] = f"{sum(found.values())} of {len(found)}"
-    return run, bool(faults) or not all(found.values())
+        if every:
+            run |= {"of": whole, "until": digest_of(case)}
+    print(f"{done.total():,} cases, {run['faults']} with a fault, seed {seed}", flush=True)
+    return run | {"done": dict(sorted(done.items()))}, drawn
+
+
+def digest_of(case: Any) -> str:
+    return hashlib.sha256(repr(case).encode()).hexdigest()[:16]
 
 
 def table(known: Runs) -> str:
@@ -104,8 +130,11 @@ def table(known: Runs) -> str:
         parts = ", ".join(f"{part} {count:,}" for part, count in sorted(done.items()) if len(done) > 1)
         of = f" of {runs[-1]['of']:,}" if runs and "of" in runs[-1] else ""
         said = f"{done.total():,}{of}" + (f": {parts}" if parts else "")
-        faults = f"{sum(run['faults'] for run in runs):,}" if runs else ""
-        lines.append(f"| `{name}` | {aim} | {said} | {faults} | {runs[-1]['mutants'] if runs else ''} |")
+        faulty = [n for n, run in enumerate(runs) if run["faults"]]
+        since = sum(sum(run["done"].values()) for run in runs[faulty[-1] + 1 :]) if faulty else 0
+        faults = f"{sum(run['faults'] for run in runs):,}" + (f"; none in {since:,} since" if faulty else "")
+        mutants = f"{len(found_in(runs))} of {len(to_find(name))}"
+        lines.append(f"| `{name}` | {aim} | {said} | {faults} | {mutants} |")
     return "\n".join(lines)
 
 

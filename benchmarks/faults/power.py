@@ -33,7 +33,7 @@ from benchmarks.faults import (
 from benchmarks.faults.storage import BEGINNINGS, WRITES, begin, lost, unlike
 from peref.runs import Run
 
-COUNT = 3000
+COUNT, EVERY = 2000, True
 SECTOR = 512
 KEPT = (0.0, 0.5, 0.9, 1.0)  # the part of pending calls that reaches the disk, about
 MUTANTS: dict[str, Mutant] = {
@@ -62,13 +62,15 @@ class Case(NamedTuple):
 
 
 def cases(draw: random.Random, count: int) -> list[Case]:
-    """Every beginning as often, cut at places all over its trace."""
-    places = [(n + draw.random()) * len(BEGINNINGS) / count for n in range(count // len(BEGINNINGS))]
-    return [
-        Case(beginning, draw.choice(BACKENDS), place, draw.choice(KEPT), draw.randrange(10**9))
-        for beginning in BEGINNINGS
-        for place in places
-    ]
+    """Every place in the trace of every beginning, with every part; or so many of them."""
+    found = []
+    for beginning in BEGINNINGS:
+        for backend in BACKENDS:
+            trace = traced(beginning, backend, SOUND)
+            many = len(trace.events) + 1 - trace.before
+            places = [(n + 0.5) / many for n in range(many)]
+            found += [Case(beginning, backend, at, kept, n) for n, at in enumerate(places) for kept in KEPT]
+    return draw.sample(found, count) if count else found
 
 
 class Disk:
