@@ -9,7 +9,7 @@ was lost, believed or written elsewhere.
     flipped      every single bit of the files of a run, of a kernel and of golden files
     fuzzed       files with right structure and strange contents, read in process and by whole commands
     killed       kill -9 at random moments
-    stopped      signals, with readers that are there, gone, slow or full
+    stopped      signals in training, evaluating and compiling, with readers that are there, gone or full
     poisoned     numbers that are not finite, in weights, moments and gradients
     shared       many writers of one run, many workers of one sweep
     repeated     the same bits under other threads, hash seeds, locales and time zones
@@ -32,12 +32,11 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -87,9 +86,8 @@ def without(mutant: Mutant) -> Iterator[None]:
 
 def evaluated(code: str) -> Any:
     """What stands in for a guard."""
-    return eval(
-        code, {"os": os, "stat": stat, "contextlib": contextlib, "store": store}
-    )  # from MUTANTS, beside the campaign
+    known = {"os": os, "stat": stat, "contextlib": contextlib, "store": store, "module": import_module}
+    return eval(code, known)  # from MUTANTS, beside the campaign
 
 
 @contextlib.contextmanager
@@ -124,15 +122,6 @@ def commanded(*args: Any, into: Path) -> int:
     code, err = said(*args)
     into.write_text(err)
     return code
-
-
-def started(folder: Path, *args: str, mutant: Mutant = SOUND, **how: Any) -> subprocess.Popen:
-    """The command line in a process of its own."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks import faults; "
-    code += f"away = faults.without({mutant!r}); away.__enter__(); "
-    code += "from peref.__main__ import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", code, *args], cwd=folder, env=environment, **how)
 
 
 def said(*args: Any) -> tuple[int, str]:

@@ -24,6 +24,12 @@ MUTANTS: dict[str, Mutant] = {
         "peref.data.generator",
         "lambda seed, *key: store.np.random.default_rng(abs(hash(('batch', *map(str, key)))))",
     ),
+    "sums in as many parts as there are threads": (
+        "peref.backends.numba.ops.products.batched",
+        "lambda a, b, whole=module('peref.backends.numba.ops.products').batched: sum("
+        "whole(a[..., part], b[..., part, :]) for part in store.np.array_split("
+        "store.np.arange(a.shape[-1]), module('numba').get_num_threads()))",
+    ),
 }
 PROGRAM = """
 import json, sys

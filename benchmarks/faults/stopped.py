@@ -1,28 +1,59 @@
-"""Signals at random steps of a run, and readers of its output that are there, gone, full or slow: is every
-step that was done saved, is the exit code right, does the run go on to the bits of an undisturbed one?
+"""Signals at random moments of a training, of an evaluation and while kernels are compiled, and readers of
+the output that are there, gone, full or slow: is every step that was done saved, is the exit code right, and
+does the same work come to the same bits afterwards?
 """
 
 import contextlib
 import hashlib
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
+import sys
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest import mock
 
-from benchmarks.faults import SOUND, TEXT, Mutant, started
+from benchmarks.faults import (
+    BACKENDS,
+    CODE,
+    ROOT,
+    SOUND,
+    TEXT,
+    Mutant,
+    begin_fork,
+    ended,
+    new_folder,
+    tried,
+    without,
+)
+from peref.__main__ import main
+from peref.backends.numba.ahead import OFTEN
+from peref.backends.numba.kept import file_of
+from peref.backends.numba.kernel import FOLDER
 
-STEPS = 300
-PATIENCE = 60  # seconds
-TRAIN = f"""train --pe alibi --width 32 --heads 2 --layers 2 --len 64 --batch 4 --valid-bytes 500
---backend numpy --data text.txt --steps {STEPS} --save-every 250 --valid-every 1000""".split()
+STEPS = 80
+PATIENCE = 120  # seconds
+TRAIN = f"""train --pe alibi --width 16 --heads 2 --layers 1 --len 32 --batch 2 --valid-bytes 200
+--data text.txt --steps {STEPS} --save-every 7 --valid-every 11""".split()
+EVAL = ["eval", "--len", "512", "--bytes", "8000", "--data", "long.txt"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 READERS = ("reads", "leaves first", "leaves after", "left before", "never reads", "full disk", "closed")
-COUNT = 72
+WORK = (*("training",) * 7, *("evaluating",) * 2, "compiling")
+QUICK = OFTEN[6:]  # kernels that are soon compiled
+COUNT = 500
+ALONE = """
+import json, sys
+from benchmarks import faults
+away = faults.without(json.loads(sys.argv.pop(1)))
+away.__enter__()
+from peref.__main__ import main
+main()
+"""
 MUTANTS: dict[str, Mutant] = {
     "the handler writes whatever may come": ("peref.cli.signals.tell", "lambda line: os.write(2, line)"),
     "a progress line may fail": (
@@ -36,56 +67,119 @@ MUTANTS: dict[str, Mutant] = {
 
 
 class Case(NamedTuple):
-    """A signal, or none; who reads stdout and stderr; after which step."""
+    """A signal, or none; who reads stdout and stderr; after which step of a training, or tick of CPU (10 ms)
+    of an evaluation, or at the first kernel that is compiled; and how many seconds later: in the next step, a
+    validation or a save.
+    """
 
     number: int
     reader: str
-    step: int
+    moment: int
+    delay: float = 0.0
+    backend: str = "numpy"
+    work: str = "training"
 
 
 def cases(draw: random.Random, count: int) -> list[Case]:
-    """Every signal with every reader, and a reader that leaves without a signal, at random steps."""
+    """Every signal with every reader, and a reader that leaves without a signal, at random moments."""
     kinds = [(number, reader) for reader in READERS for number in SIGNALS] + [(0, "left before")]
-    return [Case(*kinds[n % len(kinds)], draw.randint(20, STEPS - 60)) for n in range(count)]
+    found = []
+    for n in range(count):
+        work = draw.choice(WORK)
+        backend = "numba" if work == "compiling" else draw.choice(BACKENDS)
+        moment = draw.randint(0, 30) if work == "evaluating" else draw.randint(3, STEPS - 30)
+        delay = draw.uniform(0, 2 if work == "compiling" else 0.02)
+        found.append(Case(*kinds[n % len(kinds)], moment, delay, backend, work))
+    return found
 
 
 def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
-    """What is lost of a run that is stopped so."""
-    (folder / "text.txt").write_bytes(TEXT)
+    """What is lost of work that is stopped so."""
+    prepare(case, folder)
     output, reader = opened(case.reader, folder)
-
-    def at_home() -> None:
-        """No signal is ignored, as it is under nohup and in the background."""
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        if case.reader == "closed":
-            os.close(2)
-
-    # before the first step it may fail, or wait
-    ours = subprocess.DEVNULL if case.reader in ("full disk", "never reads") else output
-    process = started(folder, *TRAIN, mutant=mutant, stdout=ours, stderr=output, preexec_fn=at_home)
+    pid = begin_fork(partial(begun, case, folder, mutant, output))
     os.close(output)
     try:
-        stop(case, folder, process, reader)
-        code = process.wait(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return "it did not end"
+        late = stop(case, folder, pid, reader)
+        for _ in range(100 * PATIENCE):  # naps: a machine that stands still makes none
+            if gone(pid):
+                break
+            time.sleep(0.01)
+        else:
+            os.kill(pid, signal.SIGKILL)
+            ended(pid)
+            return "it did not end"
     finally:
         leave(reader)
-    (run,) = (folder / "runs").iterdir()
-    done, expected = steps_of(folder), {128 + (case.number or signal.SIGPIPE)}
-    if case.reader == "leaves first":  # a line of progress may come before the signal
+    code = ended(pid)
+    if code == 0 and late and case.moment:
+        return tried(fault, case._replace(moment=case.moment // 2), mutant)
+    wanted = digests(undisturbed(case.backend, case.work.replace("compiling", "training")))
+    done = steps_of(folder)
+    whole, expected = done == STEPS and digests(folder) == wanted, {128 + (case.number or signal.SIGPIPE)}
+    if case.reader in ("leaves first", "left before"):  # a line may come before the signal
         expected.add(128 + signal.SIGPIPE)
-    if not (run / "ckpt" / f"{done:08d}.safetensors").is_file():
-        return f"exit code {code}; step {done} is done and not saved"
-    if code not in expected:
+    if code not in expected and not (code == 0 and whole and case.work != "training"):
         return f"exit code {code}; expected {sorted(expected)}"
-    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    if started(folder, "train", "--resume", "--backend", "numpy", **quiet).wait():
-        return "it does not go on"
-    return "" if digests(folder) == undisturbed() else "it ends with other bits"
+    if done and not [*folder.glob(f"runs/*/ckpt/{done:08d}.safetensors")]:
+        return f"exit code {code}; step {done} is done and not saved"
+    if not whole and [*folder.glob("runs/*/eval/*.json")]:
+        return "half an evaluation is stored"
+    if not whole and (again := ended(begin_fork(partial(begun, case, folder)))):
+        return f"it does not go on: exit code {again}"
+    return "" if digests(folder) == wanted else "it ends with other bits"
+
+
+def prepare(case: Case, folder: Path) -> None:
+    """What is there before the work begins."""
+    for name, many in (("text.txt", 1), ("long.txt", 50)):
+        (folder / name).write_bytes(TEXT * many)
+    if case.work == "evaluating":
+        shutil.copytree(undisturbed(case.backend, "training") / "runs", folder / "runs")
+    if case.work == "compiling":
+        undisturbed("numba", "training")
+        assert FOLDER
+        kept = folder / "cache" / "peref" / "numba" / FOLDER.name
+        shutil.copytree(FOLDER, kept, ignore=shutil.ignore_patterns("*.lock"))
+        file_of(kept, QUICK[case.moment % len(QUICK)]).unlink()
+
+
+def begun(case: Case, folder: Path, mutant: Mutant = SOUND, output: int | None = None) -> int:
+    """The work, or what is left of it, in a copy of this process, or in a new one that has yet to load its
+    kernels; its exit code.
+    """
+    os.chdir(folder)
+    null = os.open(os.devnull, os.O_RDWR)
+    err = null if output is None else output
+    # before the first step it may fail, or wait
+    os.dup2(null if case.reader in ("full disk", "never reads") else err, 1)
+    os.dup2(err, 2)
+    os.closerange(3, 1 << 10)  # the other end of a pipe too
+    if case.reader == "closed":
+        os.close(2)
+    train = ["train", "--resume"] if any(folder.glob("runs/[!.]*")) else TRAIN
+    words = EVAL if case.work == "evaluating" else train
+    words = [*words, "--threads", "1", "--backend", case.backend]
+    if case.work == "compiling":
+        around = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+        argv = [sys.executable, "-c", ALONE, json.dumps(mutant), *words]
+        os.execve(sys.executable, argv, {**os.environ, **around})
+    sys.argv = ["peref", *words]
+    sys.stdout = os.fdopen(1, "w")
+    sys.stderr = None if case.reader == "closed" else os.fdopen(2, "w", buffering=1)
+    code: Any = 0
+    with without(mutant), mock.patch("peref.share.code", CODE):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    try:  # as Python does at its end
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except OSError:
+        return 120
+    return code
 
 
 def opened(kind: str, folder: Path) -> tuple[int, Any]:
@@ -106,19 +200,41 @@ def opened(kind: str, folder: Path) -> tuple[int, Any]:
     return write, tee
 
 
-def stop(case: Case, folder: Path, process: subprocess.Popen, reader: Any) -> None:
-    """Wait for the step, then do what the case says."""
-    end = time.monotonic() + PATIENCE
-    while steps_of(folder) < case.step and process.poll() is None and time.monotonic() < end:
+def stop(case: Case, folder: Path, pid: int, reader: Any) -> bool:
+    """Wait for the moment, then do what the case says; whether the work had ended by then."""
+    end, began = time.monotonic() + PATIENCE, 0
+    reached = {
+        "training": lambda: steps_of(folder) >= case.moment,
+        "evaluating": lambda: began and ticks(pid) - began >= case.moment,
+        "compiling": lambda: any(folder.glob("cache/peref/numba/*/*.lock")),
+    }[case.work]
+    while not gone(pid) and time.monotonic() < end and not reached():
+        began = began or ticks(pid)
         time.sleep(0.001)
+    time.sleep(case.delay)
+    late = gone(pid)
     if case.reader == "left before":
         os.close(reader)
     if case.reader == "leaves first":
         leave(reader)
     if case.number:
-        process.send_signal(case.number)
+        os.kill(pid, case.number)
     if case.reader == "leaves after":
         leave(reader)
+    return late
+
+
+def gone(pid: int) -> bool:
+    """Whether it has ended, and waits to be asked how."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def ticks(pid: int) -> int:
+    """Of CPU, once it minds signals."""
+    of = Path(f"/proc/{pid}")
+    minded = int((of / "status").read_text().partition("SigCgt:")[2].split()[0], 16)
+    user, system = (of / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return int(user) + int(system) if minded >> signal.SIGUSR1 - 1 & 1 else 0
 
 
 def leave(reader: Any) -> None:
@@ -134,16 +250,20 @@ def steps_of(folder: Path) -> int:
 
 
 def digests(folder: Path) -> list[str]:
+    """Of metrics, last checkpoint and evaluations."""
     (run,) = (folder / "runs").iterdir()
-    paths = run / "metrics.jsonl", run / "ckpt" / f"{STEPS:08d}.safetensors"
+    paths = [run / "metrics.jsonl", run / "ckpt" / f"{STEPS:08d}.safetensors", *run.glob("eval/*")]
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
 @cache
-def undisturbed() -> list[str]:
-    """What a run leaves that nothing happens to."""
-    with TemporaryDirectory(prefix="peref-faults-") as folder:
-        (Path(folder) / "text.txt").write_bytes(TEXT)
-        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        assert started(Path(folder), *TRAIN, **quiet).wait() == 0
-        return digests(Path(folder))
+def undisturbed(backend: str, work: str) -> Path:
+    """A folder with what nothing happens to: a run, where it is evaluated with its evaluation."""
+    folder = new_folder()
+    prepare(case := Case(0, "", 0, 0.0, backend, work), folder)
+    assert ended(begin_fork(partial(begun, case, folder))) == 0
+    return folder
+
+
+def part(case: Case) -> str:
+    return case.work
