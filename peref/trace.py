@@ -25,7 +25,7 @@ from peref.config import Config
 from peref.errors import Misuse, counted
 from peref.layers import block, embed, head
 from peref.model import PLAIN, check_tokens, pass_over
-from peref.ops.attention import plus_terms_forward, probabilities, scores, sunk, weigh
+from peref.ops.attention import plus_terms_forward
 from peref.ops.feed import activated_linear
 from peref.ops.place import At
 from peref.ops.shape import add
@@ -127,21 +127,19 @@ class Notes:
     def of_layer(self, this: Pass, layer: int) -> Backend:
         """The plain backend, which tells what it computes of this layer."""
         note = lambda name, x: self.note(f"layers.{layer}.{name}", x)
-        attention = PLAIN.attention if this.cfg.encoding(layer).attend else partial(in_steps, note)
+        attention = PLAIN.attention if this.cfg.encoding(layer).attend else partial(noted_attention, note)
         return replace(PLAIN, note=note, activated_linear=partial(feeding, note), attention=attention)
 
 
-def in_steps(note: Any, q: Any, k: Any, v: Any, *terms: Any, at: Any, **how: Any) -> Any:
-    """ops.attention in its three steps; `terms` are the table, term, row, column and sinks of hooks.py."""
+def noted_attention(note: Any, q: Any, k: Any, v: Any, *terms: Any, at: Any, **how: Any) -> Any:
+    """ops.attention, and what is added to its logits; `terms` are those of hooks.py."""
     added, sinks = terms[:4], terms[4]
     if any(a is not None for a in added):
         zeros = np.zeros((*q.shape[:3], k.shape[2]), q.dtype)
         bias = plus_terms_forward(zeros, *map(value, added), at=at)[0]
         if (noted := note("bias", bias)) is not bias:  # who reads along goes on with another
             added = (None, noted, None, None)
-    s = note("scores", scores(q, k, *added, at=at, **how))
-    p = note("probabilities", probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at))
-    return weigh(p, v)
+    return PLAIN.attention(q, k, v, *added, sinks, at=at, note=note, **how)
 
 
 def feeding(note: Any, up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from peref.errors import Misuse, counted
-from peref.ops.attention import attention
+from peref.ops.attention import attention, unnoted
 from peref.ops.embedding import take
 from peref.ops.experts import experts
 from peref.ops.feed import activated_linear
@@ -26,10 +26,6 @@ from peref.tape import Op
 
 
 def as_it_is(thing: Any) -> Any:
-    return thing
-
-
-def unnoted(name: str, thing: Any) -> Any:
     return thing
 
 

@@ -156,30 +156,23 @@ def weigh_backward(saved, dy):
 weigh = Op(weigh_forward, weigh_backward)
 
 
-def attention(
-    q,
-    k,
-    v,
-    table=None,
-    term=None,
-    row=None,
-    column=None,
-    sinks=None,
-    *,
-    at,
-    scale,
-    softcap=None,
-    matmul=matmul,
-):
+def unnoted(name, x):
+    return x
+
+
+def attention(q, k, v, *terms, at, scale, softcap=None, matmul=matmul, note=unnoted):
     """softmax(scale q k + table + term + row + column) v over the keys that `at` lets each query see,
     [B,H,T,D].
 
-    q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances`; term [B,H,T,S], row
-    [B,H,T,1], column [B,H,1,S]. sinks [H]: a further logit of each row, whose weight goes nowhere. softcap c:
-    c tanh(scale q k / c) in place of scale q k. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped
-    heads: Ainslie et al. 2023, arXiv:2305.13245; sinks: OpenAI 2025, gpt-oss, arXiv:2508.10925; softcap:
-    Gemma Team 2024, arXiv:2408.00118, section 2.
+    q [B,H,T,D], k and v [B,G,S,D]. `terms`, each None where there is none, the last ones perhaps left out:
+    table [H,N] belongs to the distances `at.distances`; term [B,H,T,S], row [B,H,T,1], column [B,H,1,S];
+    sinks [H]: a further logit of each row, whose weight goes nowhere. softcap c: c tanh(scale q k / c) in
+    place of scale q k. note(name, array) -> the same array is told "scores" and "probabilities" on the way.
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023,
+    arXiv:2305.13245; sinks: OpenAI 2025, gpt-oss, arXiv:2508.10925; softcap: Gemma Team 2024,
+    arXiv:2408.00118, section 2.
     """
-    s = scores(q, k, table, term, row, column, at=at, scale=scale, softcap=softcap, matmul=matmul)
-    p = probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at)
+    *added, sinks = (*terms, *(*NO_TERMS, None)[len(terms) :])
+    s = note("scores", scores(q, k, *added, at=at, scale=scale, softcap=softcap, matmul=matmul))
+    p = note("probabilities", probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at))
     return weigh(p, v, matmul=matmul)
