@@ -18,23 +18,8 @@ import numpy as np
 from peref import hooks, model
 from peref.compare import same
 from peref.errors import Misuse
-from peref.laws.small import (
-    EXACT,
-    REAL,
-    SEGMENTS,
-    Given,
-    Small,
-    Subject,
-    broken,
-    documents_alone,
-    image,
-    layer_input,
-    others,
-    own_weights,
-    place_of,
-    tokens,
-    weights,
-)
+from peref.laws import small
+from peref.laws.small import EXACT, Given, Small, Subject, broken, image, tokens
 
 HOLDS = "not claimed, but holds: claim it"
 NEAR, SPREAD = np.arange(7), np.array([0, 1, 2, 5, 13, 29, 42])
@@ -73,7 +58,7 @@ def two_sided(s: Subject, given: Given) -> None:
     """The last token reaches the first row; documents do not see one another."""
     m, x = s.model(given, causal=False), tokens(2, 7)
     other = x.copy()
-    other[:, -1] = others(other[:, -1])
+    other[:, -1] = small.others(other[:, -1])
     if not (abs(m.logits(other)[:, 0] - m.logits(x)[:, 0]).max() > 1e-9):
         raise broken("the last token does not reach the first row where causal is False")
     got = m.logits(x[:1], seg=np.array([[0, 1, 1, 1, 2, 2, 2]]))[:, 1:4]
@@ -88,12 +73,12 @@ def real_positions(s: Subject, given: Given) -> None:
     """Half steps are places like any other, and whole numbers given as reals are the whole numbers."""
     m, x = s.model(given), tokens(2, 7)
     same(m.logits(x, positions=np.arange(7.0)), m.logits(x), EXACT, "logits at positions 0.0, 1.0, ...")
-    want = m.logits(x, positions=REAL)
-    same(m.chunked(x, (3,), REAL), want, EXACT, "logits at real positions, cut at 3")
+    want = m.logits(x, positions=small.REAL)
+    same(m.chunked(x, (3,), small.REAL), want, EXACT, "logits at real positions, cut at 3")
 
 
 def not_real_positions(s: Subject, given: Given) -> list[str]:
-    return [refused("real positions", s.model(given).logits, tokens(2, 7), positions=REAL)]
+    return [refused("real positions", s.model(given).logits, tokens(2, 7), positions=small.REAL)]
 
 
 def any_length(s: Subject, given: Given) -> None:
@@ -102,7 +87,7 @@ def any_length(s: Subject, given: Given) -> None:
     end, who = cfg.ends(np.float64)
     if end < np.inf:
         raise broken(f"any length is claimed, but {who} ends at {end}")
-    if not np.isfinite(model.logits(cfg, weights(cfg), tokens(1, 4 * cfg.L))).all():
+    if not np.isfinite(model.logits(cfg, small.weights(cfg), tokens(1, 4 * cfg.L))).all():
         raise broken(f"logits of {4 * cfg.L} tokens, four times L, are not finite")
 
 
@@ -126,7 +111,7 @@ def not_any_length(s: Subject, given: Given) -> list[str]:
 def window(s: Subject, given: Given) -> None:
     """In one layer a query with window 3 reads itself and two before; decoding agrees with the whole."""
     x, other = tokens(2, 9), tokens(2, 9)
-    other[:, 0] = others(other[:, 0])
+    other[:, 0] = small.others(other[:, 0])
     models = [s.model(given, window=size, layers=1) for size in (2, 3)]
     nearer, change = (abs(m.logits(other) - m.logits(x)).max((0, 2)) for m in models)
     m = models[-1]
@@ -204,7 +189,7 @@ def axes(s: Subject) -> list[str]:
         same(m.chunked(x, cuts, i), whole, EXACT, f"logits of an image cut at {cuts}")
     for cuts in ((), (2, 5)):
         how = f", positions of several axes, cut at {cuts}"
-        documents_alone(m, x, m.chunked(x, cuts, i, SEGMENTS), how, i)
+        small.documents_alone(m, x, m.chunked(x, cuts, i, small.SEGMENTS), how, i)
     return []
 
 
@@ -214,9 +199,9 @@ def axes(s: Subject) -> list[str]:
 def both_turned(s: Subject, given: Given) -> tuple[Any, Any]:
     """Attention of q and k, and of both after one rotation of all their channels."""
     cfg = s.config(given, layers=1)
-    x, q, k, v = layer_input(cfg, 7)
+    x, q, k, v = small.layer_input(cfg, 7)
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((cfg.D, cfg.D)))[0]
-    pe, p, at = cfg.encoding(0), own_weights(cfg), place_of(cfg, np.arange(7))
+    pe, p, at = cfg.encoding(0), small.own_weights(cfg), small.place_of(cfg, np.arange(7))
     attended = lambda q, k: hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
     return attended(q, k), attended(q @ turn, k @ turn)
 

@@ -14,23 +14,9 @@ import numpy as np
 
 from peref import encodings, hooks, model
 from peref.compare import Differs, same
+from peref.laws import small
 from peref.laws.gradient import frozen, gradient, is_real
-from peref.laws.small import (
-    EXACT,
-    LENGTH,
-    SEGMENTS,
-    Given,
-    Small,
-    Subject,
-    broken,
-    documents_alone,
-    image,
-    layer_input,
-    others,
-    own_weights,
-    tokens,
-    weights,
-)
+from peref.laws.small import EXACT, SEGMENTS, Given, Small, Subject, broken, tokens
 from peref.member import encodings_of
 from peref.ops.place import At
 from peref.tape import Op, Tape, Var
@@ -61,7 +47,7 @@ def gradients_of_claims(s: Subject) -> None:
     if "window" in s.claims():
         s.model(window=3, layers=1).gradients(x)
     if s.axes > 1:
-        s.model().gradients(x, positions=image(s.axes), seg=SEGMENTS)
+        s.model().gradients(x, positions=small.image(s.axes), seg=SEGMENTS)
     if "two_sided" in s.claims():
         s.model(causal=False).gradients(x[:, :7])
 
@@ -81,7 +67,7 @@ def reached(name: str) -> bool:
 
 def of_parameters(s: Subject, m: Small, first: int, which: Callable[[str], bool] = lambda name: True) -> None:
     x, cfg = tokens(2, 7), m.cfg
-    memory = m.decode(x[:, :first])[1] if first else model.cache(cfg, LENGTH)
+    memory = m.decode(x[:, :first])[1] if first else model.cache(cfg, small.LENGTH)
     try:
         m.gradients(x[:, first:], [n for n, name in enumerate(m.p) if which(name)], memory)
     except Differs as error:
@@ -146,15 +132,15 @@ def gradients_inside(s: Subject) -> None:
     The softmax cannot see a number added to a whole row, and hides its gradient.
     """
     cfg = s.config()
-    p, pe, at = own_weights(cfg), cfg.encoding(0), At.of(7)
-    x, q, k, _ = layer_input(cfg, 7)
+    p, pe, at = small.own_weights(cfg), cfg.encoding(0), At.of(7)
+    x, q, k, _ = small.layer_input(cfg, 7)
 
     def parts(x: Any, q: Any, k: Any, *arrays: Any) -> Any:
         own = dict(zip(p, arrays, strict=True))
         if pe.embed:
             return (hooks.position_rows(pe, own, at.i),)
         if pe.rotate:
-            return hooks.rotation(pe, own, at.i, LENGTH)
+            return hooks.rotation(pe, own, at.i, small.LENGTH)
         if pe.bias:
             return (hooks.distance_table(model.PLAIN, pe, own, at.distances),)
         f, _ = hooks.features(model.PLAIN, pe, own, x, at)
@@ -179,7 +165,7 @@ def causal(s: Subject) -> None:
     full = m.logits(x)
     for t in (1, 4, 8):
         other = x.copy()
-        other[:, t:] = others(other[:, t:])
+        other[:, t:] = small.others(other[:, t:])
         changed = m.logits(other)
         same(changed[:, :t], full[:, :t], 0, f"logits before token {t}, where tokens from {t} on are others")
         if not abs(changed[:, t:] - full[:, t:]).max() > 0:
@@ -222,7 +208,7 @@ def packing_of_choices(s: Subject) -> None:
 
 def check_packing(s: Subject, given: Given, cuts: tuple[int, ...] = (2, 5, 6)) -> None:
     m, x = s.model(given), tokens(2, 9)
-    documents_alone(m, x, m.chunked(x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else "")
+    small.documents_alone(m, x, m.chunked(x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else "")
 
 
 def padding_backward(s: Subject) -> None:
@@ -232,7 +218,7 @@ def padding_backward(s: Subject) -> None:
     def gradients(x: Any, targets: Any, **place: Any) -> dict[str, Any]:
         tape = Tape()
         leaves = tape.watch(m.p)
-        y, _ = model.loss(m.cfg, leaves, x, targets, n=LENGTH, **place)
+        y, _ = model.loss(m.cfg, leaves, x, targets, n=small.LENGTH, **place)
         found = tape.gradients(y, np.float64(0.7))
         # beside the largest, what a softmax cannot see is rounding: a number added to a whole row
         most = max(abs(g).max() for g in found.values())
@@ -252,7 +238,7 @@ def blind_rows(s: Subject) -> None:
 
 def blind(s: Subject, given: Given) -> None:
     cfg = s.config(given)
-    p, pe, (x, q, k, v) = own_weights(cfg), cfg.encoding(0), layer_input(cfg, 7)
+    p, pe, (x, q, k, v) = small.own_weights(cfg), cfg.encoding(0), small.layer_input(cfg, 7)
 
     def attended(at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
         return hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
@@ -293,7 +279,7 @@ def history(s: Subject) -> None:
     before = m.logits(x)
     for given in s.choices:
         other = s.fitting(given, H=2, D=8, L=11)
-        model.logits(other, weights(other, 1), tokens(3, 11))
+        model.logits(other, small.weights(other, 1), tokens(3, 11))
     same(m.logits(x), before, 0, "logits, computed again after other models")
 
 
@@ -301,7 +287,7 @@ def dtype(s: Subject) -> None:
     """Float32 in, float32 out, in logits, cache and every gradient, and close to float64."""
     m, x = s.model(), tokens(2, 7)
     p = frozen(m.p, np.float32)
-    y, memory = model.decode(m.cfg, p, x, model.cache(m.cfg, LENGTH))
+    y, memory = model.decode(m.cfg, p, x, model.cache(m.cfg, small.LENGTH))
     same(y, m.logits(x).astype(np.float32), 2e-5, "logits in float32")
     for n, layer in enumerate(memory.layers):
         kept = {name: kept.rows for name, kept in layer.items() if name != "state"} | layer["state"]
@@ -325,7 +311,7 @@ def positions(s: Subject) -> None:
     axes, x = s.encoding.axes, tokens(2, 9)
     if axes is None:
         m = s.model()
-        for i in (image(3), image(5), np.arange(9)[::-1] / 3):
+        for i in (small.image(3), small.image(5), np.arange(9)[::-1] / 3):
             same(m.logits(x, positions=i), m.logits(x), 0, "logits at other positions; axes is None")
     elif axes == 1:
         changes, i = [], np.array([0, 1, 3, 4, 6, 8, 9, 12, 15])

@@ -19,19 +19,8 @@ from peref import hooks, model
 from peref.compare import same
 from peref.encodings import Encoding
 from peref.errors import Misuse
-from peref.laws.small import (
-    LENGTH,
-    LONG,
-    POSITIONS,
-    REAL,
-    Given,
-    Subject,
-    broken,
-    layer_input,
-    lists,
-    own_weights,
-    place_of,
-)
+from peref.laws import small
+from peref.laws.small import Given, Subject, broken, lists, own_weights
 from peref.ops.place import At
 
 FAR = np.array([131071, 1048575])
@@ -71,7 +60,7 @@ def check_embed(s: Subject, given: Given) -> None:
         made = partial(hooks.position_rows, cfg.encoding(0), p)
         # a frequency's last digit, a million times
         far = [(FAR, 1e-9)] if "any_length" in s.claims() else []
-        for i, tolerance in [*((i, 1e-13) for i in s.real(*POSITIONS)), *far]:
+        for i, tolerance in [*((i, 1e-13) for i in s.real(*small.POSITIONS)), *far]:
             want, what = np.array(here(lists(p), lists(i))), f"rows at positions {lists(i)}, width {C}"
             same(made(i), want, tolerance, what)
             same(made(np.stack([i, i[::-1]]))[1], want[::-1], tolerance, f"{what}, of a second sequence")
@@ -83,7 +72,7 @@ def widths(s: Subject, given: Given) -> list[int]:
     for R in WIDTHS:
         try:
             cfg = s.fitting(given, D=8, R=R)
-            hooks.rotation(cfg.encoding(0), own_weights(cfg), np.arange(3), LENGTH)
+            hooks.rotation(cfg.encoding(0), own_weights(cfg), np.arange(3), small.LENGTH)
             found.append(R)
         except Misuse as refusal:
             if not re.match(rf"{s.name}: (the )?rotary width is {R}; expected", str(refusal)):
@@ -97,10 +86,10 @@ def check_rotate(s: Subject, given: Given) -> None:
     """Angles and gains in float64, for any positions, made for any length, widths below the head's too."""
     far = [FAR] if "any_length" in s.claims() else []
     taken = widths(s, given)
-    for R, n in [*((R, 50) for R in taken), (taken[-1], LENGTH), (taken[-1], 17)]:
+    for R, n in [*((R, 50) for R in taken), (taken[-1], small.LENGTH), (taken[-1], 17)]:
         cfg = s.fitting(given, D=8, R=R)
         p, pe = own_weights(cfg), cfg.encoding(0)
-        for i in s.real(*POSITIONS, *far):
+        for i in s.real(*small.POSITIONS, *far):
             want = needed(s, cfg, "rotate")(lists(p), lists(i), n)
             got = dict(zip(("angle", "gain_q", "gain_k"), hooks.rotation(pe, p, i, n), strict=True))
             if got["angle"].ndim == 4:  # of heads, [1,heads,T,R/2]
@@ -116,7 +105,7 @@ def check_bias(s: Subject, given: Given) -> None:
         p, here = own_weights(cfg), needed(s, cfg, "bias")
         table = partial(hooks.distance_table, model.PLAIN, cfg.encoding(0), p)
         near = np.arange(0 if causal else -299, 300)[:: 1 if H == 6 else 7]
-        for d in [near, *([abs(REAL)] if "real_positions" in s.claims() else [])]:
+        for d in [near, *([abs(small.REAL)] if "real_positions" in s.claims() else [])]:
             what = f"[head, distance from {d[0]} on] of {H} heads, causal={causal}"
             same(table(d), np.array(here(lists(p), lists(d))), 1e-13, what)
         if "any_length" in s.claims():
@@ -159,10 +148,10 @@ def check_layer(s: Subject, given: Given, takes: str, made: Callable, tolerance:
     hook = s.encoding.hook
     for causal in s.ways(given):
         cfg = s.fitting(given, causal=causal, L=64)
-        p, given_to, here = own_weights(cfg), layer_input(cfg, LONG), needed(s, cfg, hook)
+        p, given_to, here = own_weights(cfg), small.layer_input(cfg, small.LONG), needed(s, cfg, hook)
         second = {name: lists(a[1]) for name, a in zip("xqkv", given_to, strict=True)}
-        for i in s.far(LONG)[0 if given == s.choices[0] else -1 :]:
-            at = place_of(cfg, i)
+        for i in s.far(small.LONG)[0 if given == s.choices[0] else -1 :]:
+            at = small.place_of(cfg, i)
             got = made(cfg.encoding(0), p, at, *given_to)[1]
             want = np.array(here(lists(p), *(second[name] for name in takes), lists(i)), dtype=float)
             want = want[:, at.see] if hook == "score" else want
