@@ -39,6 +39,8 @@ UNUSUAL = (  # no option of a command is for these
     *("qk_norm_over", "unit_heads", "embed_factor", "embed_norm", "residual_factor", "logit_factor"),
     "logit_softcap",
 )
+# what stands before the layers and behind them
+AROUND = ("embed_factor", "embed_norm", "tied", "head_bias", "logit_factor", "logit_softcap")
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
 

@@ -10,23 +10,15 @@ from typing import Any, NamedTuple
 
 from peref import hooks
 from peref.backends import Backend
-from peref.config import Config
+from peref.config import AROUND, OF_EXPERTS, UNUSUAL, Config
 from peref.ops.cross import Cross
 from peref.ops.place import At
 from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays
 
 FUSED = ("swiglu", "gelu")  # activations that Backend.activated_linear and Backend.token know
-# fields that Backend.token knows at their defaults alone
-OF_TOKEN = (
-    "norm_place",
-    "norm_from_one",
-    "residual",
-    "qk_norm_over",
-    "residual_factor",
-    "unit_heads",
-    "cross",
-)
+# fields that Backend.token knows at their defaults alone; experts are asked of each layer
+OF_TOKEN = ("cross", *(name for name in UNUSUAL if name not in (*AROUND, "experts", *OF_EXPERTS)))
 
 
 class Tables(NamedTuple):

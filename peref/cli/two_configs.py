@@ -9,16 +9,15 @@ from itertools import groupby
 from typing import Any
 
 from peref.cli import text
-from peref.config import Config
+from peref.config import AROUND, Config
 from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found
 from peref.member import SHARPER, settings_of
 from peref.pair import Pair
 
-# fields of Config that are not of each layer: sizes, and what stands before the layers and behind them
+# fields of Config that are not of each layer, beside AROUND
 SIZES_OF_A_MODEL = ("L", "V", "C", "layers", "H", "G", "D", "F")
-AROUND = ("embed_factor", "embed_norm", "tied", "head_bias", "logit_factor", "logit_softcap")
 BY_LAYER = {"pe", "window", "layout", "R", "experts"}  # a layer has its own, or the model's
 
 Read = tuple[str, Found, Config | None, str]  # path, rotations, the model, what is missing where that is none

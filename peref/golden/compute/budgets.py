@@ -31,23 +31,12 @@ from peref.golden.compute.reference import expected
 from peref.golden.spec.cases import Case
 from peref.hooks import around
 from peref.ops.place import At
+from peref.ops.scaled import scaled
 from peref.parameters import Arrays
 from peref.rng import generator
-from peref.tape import Op
 
 DRAWS = 16
 STEP, COARSE = 2.0**-30, (2.0**-8, 2.0**-11)
-
-
-def perturbed_forward(x, by):
-    return x * by, by
-
-
-def perturbed_backward(by, dy):
-    return dy * by, None
-
-
-perturbed = Op(perturbed_forward, perturbed_backward)
 
 
 def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -94,7 +83,7 @@ def of_powers(case: Case, rng: Any) -> Encoding:
 
 def with_tables_off(pe: Encoding, tape: NoisyTape, angles: bool) -> Encoding:
     """The encoding with biases and gains off by a rounding of each number; angles too, or as they are."""
-    off = lambda x: None if x is None else perturbed(x, tape.moved(np.ones(x.shape)))
+    off = lambda x: None if x is None else scaled(x, factor=tape.moved(np.ones(x.shape)))
 
     def turned(rotate: Any, *given: Any) -> Any:
         tape.exact = not angles
