@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from peref import evaluate as loss
 from peref import store
+from peref.backends import Backend
 from peref.cli import options, text
 from peref.cli.found import Trained, backend_of, cycles, find_trained, raw_text, reach
 from peref.cli.options import Document, Given
@@ -33,7 +34,8 @@ BYTES, SAMPLES = 131072, 400
 PROTOCOLS = ("non-overlapping", "sliding")
 
 
-Measured = tuple[dict[str, Any], list[str]]  # the document of a run, and its tables
+# yields the name of its file, then, sent the backend, what is measured in, what was found, and its tables
+Measuring = Generator[Any, Backend, None]
 
 
 @options.command("eval")
@@ -62,13 +64,18 @@ def command(given: Given) -> Document:
     if len({one.run.task is None for one in found}) > 1:
         raise Misuse("some of these runs were trained on a text and some on a task; evaluate them apart")
     work = [of_task(given, one, one.exercise) if one.exercise else of_text(given, one) for one in found]
-    for one in work:
-        next(one)
-    results = []
-    for one in work:
-        results.append(next(one))
+    names, results = list(map(next, work)), []
+    for one, measuring, name in zip(found, work, names, strict=True):
+        run, be = one.run, backend_of(given, one.dtype)
+        say(given, "run", f"{run.folder}{one.how}, step {one.step:,} of {run.record['steps']:,}")
+        unit, result, lines = measuring.send(be)
+        result["environment"] = environment(be)
+        path = run.folder / "eval" / f"{name}.json"
+        store.write_text(path, store.canonical(result) + "\n", run.folder)
+        about = {"run": str(run.folder), "file": str(path), **unit}
+        results.append((about | result, [*lines, text.labelled("stored", str(path))]))
         if len(work) > 1:
-            say(given, "stored", results[-1][0]["file"])
+            say(given, "stored", str(path))
     if len(results) == 1:
         return results[0]
     table = side_by_side([document for document, _ in results])
@@ -91,10 +98,8 @@ def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
     return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0
 
 
-def of_text(given: Given, found: Trained) -> Iterator[Measured]:
-    """An evaluation with its tables of lengths and positions. What cannot be evaluated is refused before the
-    first that comes, which is empty.
-    """
+def of_text(given: Given, found: Trained) -> Measuring:
+    """An evaluation with its tables of lengths and positions. What cannot be evaluated is refused first."""
     run, trained, known = found.run, found.cfg, found.vocabulary
     if given.said("samples"):
         raise Misuse("--samples is for a run that was trained on a task; leave it out")
@@ -114,12 +119,9 @@ def of_text(given: Given, found: Trained) -> Iterator[Measured]:
     if (count := min(given.count, corpus.valid.size - 1)) != min(BYTES, corpus.valid.size - 1):
         other_text.append(f"{count}bytes")
     marks = [str(longest), *marks_of(rule, run, cfg, trained, other_text)]
-    path = run.folder / "eval" / f"{'-'.join(marks)}.json"
-    store.check_writable(path.parent, run.folder)
-    yield {}, []
+    store.check_writable(run.folder / "eval", run.folder)
+    be = yield "-".join(marks)
 
-    be = backend_of(given, found.dtype)
-    say(given, "run", f"{run.folder}{found.how}, step {found.step:,} of {run.record['steps']:,}")
     before = "" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"
     say(given, "encoding", f"{text.cycle(cfg.pe)}{before}")
     for words in loss.differing(run):
@@ -140,18 +142,15 @@ def of_text(given: Given, found: Trained) -> Iterator[Measured]:
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
     how = {"trained_on": run.record["data"]["sha256"], "be": be, "per_byte": per_byte}
     result = text.finite(loss.stored(rule, corpus.sha256, part, found.step, cfg, rows, **how))
-    result["environment"] = environment(be)
-    store.write_text(path, store.canonical(result) + "\n", run.folder)
     lengthwise = by_length(result["rows"], trained.L, byte, per_byte)
     placewise = by_place(result["by_position"], byte, known.unit)
     lines = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
-    about = {"run": str(run.folder), "file": str(path), "unit": f"bits/{byte}"}
-    yield about | result, [*lines, text.labelled("stored", str(path))]
+    yield {"unit": f"bits/{byte}"}, result, lines
 
 
-def of_task(given: Given, found: Trained, exercise: Exercise) -> Iterator[Measured]:
+def of_task(given: Given, found: Trained, exercise: Exercise) -> Measuring:
     """The same of a task: answers that are exactly right, by the length of their sources."""
-    run, cfg, count, trained = found.run, found.cfg, given.samples, exercise.longest
+    cfg, count, trained = found.cfg, given.samples, exercise.longest
     longest, least = 2 * trained if given.longest is None else given.longest, exercise.task.shortest
     if longest < least:
         raise Misuse(f"--len is {longest}; expected at least {least}")
@@ -159,22 +158,17 @@ def of_task(given: Given, found: Trained, exercise: Exercise) -> Iterator[Measur
     if (tokens := replace(exercise, longest=longest).tokens) > end:
         what = f"--len {longest} has {tokens} tokens"
         raise Misuse(f"{what}; expected a length with at most {end}: {name} ends")
-    yield {}, []
+    be = yield f"{exercise.name}-{longest}-{count}"
 
-    be = backend_of(given, found.dtype)
-    say(given, "run", f"{run.folder}{found.how}, step {found.step:,} of {run.record['steps']:,}")
     for label, words in cycles(cfg).items():
         say(given, label, words)
     say(given, "task", f"{exercise.name}: {exercise.task.words}; {count:,} held-out samples a length")
     say(given, "backend", text.chosen(be.name, given.backend))
     with np.errstate(all="ignore"):
         rows = [*each_length(lambda tokens: cfg, found.params, exercise, longest, count, be)]
-    path = run.folder / "eval" / f"{exercise.name}-{longest}-{count}.json"
     result: dict[str, Any] = {"task": exercise.name, "samples": count, "step": found.step, "L": trained}
     result |= {"pe": cfg.to_json()["pe"], "effective": effective_length(rows, trained)}
-    result |= {"rows": text.finite(rows), "sha256": exercise.sha256}
-    result |= {"config": cfg.to_json(), "environment": environment(be)}
-    store.write_text(path, store.canonical(result) + "\n", run.folder)
+    result |= {"rows": text.finite(rows), "sha256": exercise.sha256, "config": cfg.to_json()}
     head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
     cells = [
         [
@@ -191,8 +185,7 @@ def of_task(given: Given, found: Trained, exercise: Exercise) -> Iterator[Measur
         lines += ["exactly right, by how deep in it the answer stands\n", text.table(head, deep), ""]
     what = f"{SURE:.0%} exactly right there and at all shorter lengths"
     lines.append(text.labelled("effective", f"{in_words(result['effective'])}: {what}"))
-    about = {"run": str(run.folder), "file": str(path)}
-    yield about | result, [*lines, text.labelled("stored", str(path))]
+    yield {}, result, lines
 
 
 def rule_of(given: Given, trained: int, longest: int) -> loss.Protocol:
