@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 
@@ -47,7 +47,7 @@ Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 @dataclass(frozen=True)
 class Config:
     """The shape of a model; letters as in the legend of the package. Fields left None are filled in from the
-    others.
+    others. Those that are options of `train` are annotated with what its help says of them.
 
     pe          the cycle of encodings over the layers, (name, options) pairs; options may also be
                 settings of these layers (member.py), for which R, layout, window, F and experts are the
@@ -101,19 +101,19 @@ class Config:
     pe: Cycle = (("alibi", {}),)
     L: int = 512
     V: int = 256
-    C: int = 128
-    layers: int = 4
-    H: int = 4
-    G: int = None  # type: ignore[assignment]
-    D: int = None  # type: ignore[assignment]
-    F: int = None  # type: ignore[assignment]
+    C: Annotated[int, "Width of the model (hidden size)."] = 128
+    layers: Annotated[int, "Number of layers."] = 4
+    H: Annotated[int, "Number of query heads."] = 4
+    G: Annotated[int, "Number of key-value heads."] = None  # type: ignore[assignment]
+    D: Annotated[int, "Width of each head."] = None  # type: ignore[assignment]
+    F: Annotated[int, "Width of the feed-forward layers."] = None  # type: ignore[assignment]
     R: int = None  # type: ignore[assignment]
     layout: Layout = "half"
-    norm: Literal["rms", "layer"] = "rms"
+    norm: Annotated[Literal["rms", "layer"], "Normalization: rms or layer."] = "rms"
     norm_place: Literal["before", "after", "both"] = "before"
     norm_from_one: bool = False
     residual: Literal["sequential", "parallel", "shared"] = "sequential"
-    activation: Activation = "swiglu"
+    activation: Annotated[Activation, "Activation of the feed-forward layers: swiglu, gelu, relu."] = "swiglu"
     activation_limit: float = None  # type: ignore[assignment]
     experts: int | None = None
     experts_chosen: int = None  # type: ignore[assignment]
@@ -122,13 +122,13 @@ class Config:
     router_bias: bool = False
     router_scales: Literal["output", "input"] = "output"
     shared_expert: bool = False
-    biases: bool = False
-    qkv_bias: bool | QKV = None  # type: ignore[assignment]
+    biases: Annotated[bool, "Biases in every linear layer except the head."] = False
+    qkv_bias: Annotated[bool | QKV, "Biases in the projections to q, k and v."] = None  # type: ignore[assignment]
     o_bias: bool = None  # type: ignore[assignment]
     ff_bias: bool | InnerMaps = None  # type: ignore[assignment]
     norm_bias: bool = None  # type: ignore[assignment]
     head_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: Annotated[bool, "RMSNorm over each head of q and k."] = False
     qk_norm_over: Literal["head", "width"] = "head"
     unit_heads: bool = False
     embed_factor: float = 1.0
@@ -136,11 +136,11 @@ class Config:
     residual_factor: float = 1.0
     logit_factor: float = 1.0
     logit_softcap: float | None = None
-    eps: float = 1e-5
-    tied: bool = True
+    eps: Annotated[float, "Epsilon of the normalization."] = 1e-5
+    tied: Annotated[bool, "Whether the head shares the weights of the token embedding."] = True
     causal: bool = True
     cross: bool = False
-    window: int | None = None
+    window: Annotated[int | None, "Sliding window: the keys that a query sees, itself included."] = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

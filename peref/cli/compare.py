@@ -50,7 +50,7 @@ DOCUMENT = {
     multiple=True,
 )
 @options.task_option(f"Compare on a task instead of text: {', '.join(TASKS)}.")
-@of_model("--len", "L", "The length to train for.")
+@of_model("L", "The length to train for.")
 @option("--to longest", f"The longest length to evaluate.  [default: {LONGER} times --len]", SIZE)
 @option("--seeds", "Models of each encoding, from other first weights.", SIZE, default=1)
 @options.encoding_option(
@@ -59,9 +59,9 @@ DOCUMENT = {
     metavar="NAME[,NAME...]",
 )
 @option("--finetune", "Steps for which each scaling is also trained on, at the longest length.", SIZE)
-@of_model("--layers", "layers", "Number of layers.")
-@of_model("--width", "C", "Width of the model (hidden size).")
-@of_model("--heads", "H", "Number of query heads.")
+@of_model("layers")
+@of_model("C")
+@of_model("H")
 @of_recipe("steps", said=str(BRIEF))
 @of_recipe("batch", "Batch size: sequences in a step.")
 @of_recipe("rate")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -138,32 +138,34 @@ def section(title: str, *options: Callable) -> Callable:
 
 
 RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
+# fields of Config whose options are called otherwise; and the defaults, in words, of those that follow others
+NAMES = dict(C="width", H="heads", G="kv-heads", D="head-width", F="ff", L="len", eps="norm-eps")
+FOLLOWING = {"G": "half the heads", "D": "width / heads", "F": "8/3 of the width, 4 for gelu"}
+FOLLOWING |= {"qkv_bias": "as --biases", "window": "all", "positions": "counted from 0"}
 
 
-def setting(of: str, names: str, field: str, help: str, said: str = "", metavar: str = "NAME") -> Callable:
+def setting(of: str, field: str, help: str = "", said: str = "", metavar: str = "NAME") -> Callable:
     """Declares an option for one field of Config or Recipe, under the name `<of>_<field>` and of its kind;
-    unset it is None, and the field's own default counts. `said` is that default in words.
+    unset it is None, and the field's own default counts. `help` and the default in words, `said`, are the
+    field's unless given.
     """
-    default, hint = getattr(RECORDS[of], field), get_type_hints(RECORDS[of])[field]
+    default, hint = getattr(RECORDS[of], field), get_type_hints(RECORDS[of], include_extras=True)[field]
+    hint, *words = (hint.__origin__, *hint.__metadata__) if get_origin(hint) is Annotated else (hint, help)
+    name = (NAMES if of == "model" else {}).get(field, field.replace("_", "-"))
     kind: Any = next((kind for kind in (float, int) if kind in (hint, *get_args(hint))), None)
     if kind is int and of == "model":
         kind = SIZE
-    if kind is None and "/" not in names:
+    if bool in (hint, *get_args(hint)):
+        name += "/--untied" if field == "tied" else f"/--no-{name}"
+    elif kind is None:
         kind = Kind(metavar, among(*completion.choices(hint)))
-    said = said or {"None": "", "True": "yes", "False": "no"}.get(str(default), str(default))
-    return option(
-        f"{names} {of}_{field}", help + (f"  [default: {said}]" if said else ""), kind, default=None
-    )
+    usual = {"None": FOLLOWING.get(field, ""), "True": "yes", "False": "no"}
+    said = said or usual.get(str(default), str(default))
+    help = (help or words[0]) + (f"  [default: {said}]" if said else "")
+    return option(f"--{name} {of}_{field}", help, kind, default=None)
 
 
-of_model = partial(setting, "model")
-
-
-def of_recipe(field: str, help: str = "", **how: str) -> Callable:
-    """Its option has the field's name and, unless other words are given, those of Recipe."""
-    (words,) = get_type_hints(Recipe, include_extras=True)[field].__metadata__
-    return setting("recipe", f"--{field.replace('_', '-')}", field, help or words, **how)
-
+of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
 
 encoding_option = partial(option, kind=ENCODINGS)
 data_option = partial(option, "--data", kind=CORPUS)

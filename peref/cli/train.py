@@ -76,46 +76,28 @@ RUN_OR_NEWEST: dict[str, Any] = {"metavar": "[RUN]", "is_flag": False, "flag_val
         options.one_of(SHAPES),
         default=FIRST_SHAPE,
     ),
-    of_model("--layers", "layers", "Number of layers."),
-    of_model("--width", "C", "Width of the model (hidden size)."),
-    of_model("--heads", "H", "Number of query heads."),
-    of_model("--kv-heads", "G", "Number of key-value heads.", said="half the heads"),
-    of_model("--head-width", "D", "Width of each head.", said="width / heads"),
-    of_model("--ff", "F", "Width of the feed-forward layers.", said="8/3 of the width, 4 for gelu"),
-    of_model("--activation", "activation", "Activation of the feed-forward layers: swiglu, gelu, relu."),
-    of_model("--norm", "norm", "Normalization: rms or layer."),
+    *map(of_model, ("layers", "C", "H", "G", "D", "F", "activation", "norm")),
     option(
         "--model",
         "Any field of the model, as docs/cli.md lists them: norm_place=after, residual=parallel.",
         options.Kind("NAME=VALUE", completion.fields_of_models),
         multiple=True,
     ),
-    of_model("--norm-eps", "eps", "Epsilon of the normalization."),
-    of_model("--biases/--no-biases", "biases", "Biases in every linear layer except the head."),
+    *map(of_model, ("eps", "biases", "qkv_bias", "qk_norm", "tied")),
     of_model(
-        "--qkv-bias/--no-qkv-bias", "qkv_bias", "Biases in the projections to q, k and v.", said="as --biases"
-    ),
-    of_model("--qk-norm/--no-qk-norm", "qk_norm", "RMSNorm over each head of q and k."),
-    of_model("--tied/--untied", "tied", "Whether the head shares the weights of the token embedding."),
-    of_model(
-        "--causal/--no-causal",
         "causal",
         "Whether a token sees the past alone. Those that see both sides learn to fill in masked bytes.",
     ),
-    of_model(
-        "--window", "window", "Sliding window: the keys that a query sees, itself included.", said="all"
-    ),
+    of_model("window"),
 )
 @section(
     "Training",
-    of_model(
-        "--len", "L", "Sequence length in tokens (bytes); of copy and reverse, letters of the longest source."
-    ),
+    of_model("L", "Sequence length in tokens (bytes); of copy and reverse, letters of the longest source."),
     options.task_option(f"Train on a task instead of text: {', '.join(TASKS)}."),
     options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]"),
     *map(of_recipe, ("steps", "batch", "accumulate", "rate", "warmup", "floor", "beta1", "beta2", "eps")),
     *map(of_recipe, ("decay", "clip", "seed", "dtype")),
-    of_recipe("positions", said="counted from 0", metavar="HOW:N"),
+    of_recipe("positions", metavar="HOW:N"),
 )
 @section("Validation", of_recipe("valid_every"), of_recipe("valid_bytes"))
 @section("Computing", computing, option("--no-record", "cuda: replay no CUDA graph; changes no bit.", bool))
