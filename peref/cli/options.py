@@ -139,7 +139,7 @@ def section(title: str, *options: Callable) -> Callable:
 
 RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
 # fields of Config whose options are called otherwise; and the defaults, in words, of those that follow others
-NAMES = dict(C="width", H="heads", G="kv-heads", D="head-width", F="ff", L="len", eps="norm-eps")
+OPTION_OF = dict(C="width", H="heads", G="kv-heads", D="head-width", F="ff", L="len", eps="norm-eps")
 FOLLOWING = {"G": "half the heads", "D": "width / heads", "F": "8/3 of the width, 4 for gelu"}
 FOLLOWING |= {"qkv_bias": "as --biases", "window": "all", "positions": "counted from 0"}
 
@@ -151,7 +151,7 @@ def setting(of: str, field: str, help: str = "", said: str = "", metavar: str = 
     """
     default, hint = getattr(RECORDS[of], field), get_type_hints(RECORDS[of], include_extras=True)[field]
     hint, *words = (hint.__origin__, *hint.__metadata__) if get_origin(hint) is Annotated else (hint, help)
-    name = (NAMES if of == "model" else {}).get(field, field.replace("_", "-"))
+    name = (OPTION_OF if of == "model" else {}).get(field, field.replace("_", "-"))
     kind: Any = next((kind for kind in (float, int) if kind in (hint, *get_args(hint))), None)
     if kind is int and of == "model":
         kind = SIZE
