@@ -173,7 +173,7 @@ def attention(q, k, v, *terms, at, scale, softcap=None, matmul=matmul, note=unno
     arXiv:2305.13245; sinks: OpenAI 2025, gpt-oss, arXiv:2508.10925; softcap: Gemma Team 2024,
     arXiv:2408.00118, section 2.
     """
-    *added, sinks = (*terms, *(*NO_TERMS, None)[len(terms) :])
+    *added, sinks = [*terms, *NO_TERMS, None][:5]
     s = note("scores", scores(q, k, *added, at=at, scale=scale, softcap=softcap, matmul=matmul))
     p = note("probabilities", probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at))
     return weigh(p, v, matmul=matmul)
