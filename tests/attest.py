@@ -2,7 +2,7 @@
 what a device vouches for.
 
     python tests/attest.py           # CI prints this; it compiles and runs what it speaks of
-    python tests/attest.py --both    # each variant compiled for both architectures, not for one in turn
+    python tests/attest.py --all     # each variant compiled for every architecture, not for one in turn
 
 A device vouches for a file where its present text was run on one: when, and how far from float64 it was.
 tests/attest.json comes from `benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never
@@ -40,22 +40,23 @@ def kernels():
     return {file: source(file) for file in VARIANTS}
 
 
-def compiled(file, both):
+def compiled(file, every_sm):
     """What the compiler of this machine made of a file, in words; "" where there is none."""
-    from emulated.compilers import SM, compiler, figures, in_turn, report
+    from emulated.compilers import SM, compiler, figures, report, variants
 
-    from peref.backends.cuda.launch import VARIANTS, source
+    from peref.backends.cuda.launch import source
 
     if not compiler():
         return ""
     found = [
-        figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()], SM if both else in_turn(n)))
-        for n, defines in enumerate(VARIANTS[file])
+        figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()], sm))
+        for one, defines, sm in variants(every_sm)
+        if one == file
     ]
     most, spilled = max(max(registers) for registers, *_ in found), sum(sum(spills) for _, spills, _ in found)
     return (
-        f"compiled: {len(found)} variants {'each' if both else 'in turn'} for "
-        f"{' and '.join(f'sm_{n}' for n in SM)}, at most {most} registers, {spilled} bytes spilled"
+        f"compiled: {len(found)} variants {'each' if every_sm else 'in turn'} for "
+        f"{', '.join(f'sm_{n}' for n in SM)}, at most {most} registers, {spilled} bytes spilled"
     )
 
 
@@ -94,7 +95,7 @@ def emulated():
     }
 
 
-def main(both):
+def main(every_sm):
     from emulated.compilers import compiler
 
     made, ran, texts = compiler(), emulated() if shutil.which("g++") else {}, kernels()
@@ -106,11 +107,11 @@ def main(both):
         sorted(texts), states(json.loads((HERE / "attest.json").read_text()), texts), strict=True
     ):
         print(line)
-        for said in (compiled(file, both), ran.get(file, "not run on the CPU: g++ is not here")):
+        for said in (compiled(file, every_sm), ran.get(file, "not run on the CPU: g++ is not here")):
             if said:
                 print(f"{'':24}{said}")
 
 
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "benchmarks")]
-    main("--both" in sys.argv[1:])
+    main("--all" in sys.argv[1:])

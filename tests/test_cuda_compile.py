@@ -1,18 +1,18 @@
-"""Every variant of every CUDA kernel compiles, within its registers and with nothing spilled to memory: here
-for sm_80 and sm_90 in turn, by `python tests/attest.py --both` each for both.
+"""Every variant of every CUDA kernel compiles, within its registers and with nothing spilled to memory but
+what is known: here for one of four architectures in turn, by `python tests/attest.py --all` each for all.
 """
 
 import re
 
 import pytest
-from emulated.compilers import compiler, figures, in_turn, report
+from emulated.compilers import SM, compiler, figures, report, variants
 
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 from peref.backends.cuda.recurrences import KEPT, SHARE
 
 # registers of a thread where so many blocks of 128 threads share a processor's 65,536
 ROOM = {2: 255, 3: 168, 4: 128}
-BLOCKS = {  # so many must fit, of float32, bfloat16 and, where there is one, TF32
+BLOCKS = {  # so many must fit on sm_80 and sm_90, of float32, bfloat16 and, where there is one, TF32
     ("attention", 32): (3, 3, 3),
     ("attention", 64): (2, 3, 3),
     ("attention", 128): (2, 2, 3),
@@ -30,6 +30,16 @@ BLOCKS = {  # so many must fit, of float32, bfloat16 and, where there is one, TF
     ("wkv7", 128): (4, 4),
     ("diagonal", None): (3, 3),
 }
+# bytes, of float32 (products in three parts of TF32), by file, WIDTH and architecture; nvcc 13.0
+SPILLED = {
+    ("attention", 32, 100): 12,
+    ("attention", 64, 100): 120,
+    ("attention", 128, 100): 200,
+    ("attention", 128, 120): 200,
+    ("attention_backward", 128, 100): 12,
+    ("retention", 128, 100): 16,
+    ("retention", 128, 120): 24,
+}
 STACK = {"turn": 40}  # cos of a double: CUDA's own function for angles beyond 2^30 wants it
 MOST = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on has for a block
 # beside what is declared
@@ -40,7 +50,7 @@ ASKED = {
     "diagonal": 2 * KEPT,
 }
 ROWS = 64  # of the others: room for as many threads as memory wants
-ALL = [(file, defines, in_turn(n)) for file, all_ in VARIANTS.items() for n, defines in enumerate(all_)]
+ALL = [(file, defines, sm) for file, defines, (sm,) in variants()]
 TITLES = ["-".join([file, *(f"{k}{v}" for k, v in defines.items())]) for file, defines, _ in ALL]
 NONE = (
     "neither nvcc nor NVRTC's wheel (pip install nvidia-cuda-nvrtc) is here: the CUDA kernels were compiled "
@@ -67,10 +77,20 @@ def test_no_sum_depends_on_who_comes_first():
         assert not re.search(r"atomic|\bred\.", re.sub(r"//.*", "", source(file)))
 
 
-def budget(file, defines):
+def test_every_architecture_has_its_turn():
+    """With a quarter of the variants, some of each file that multiplies tiles."""
+    for sm in SM:
+        files = [file for file, _, turn in ALL if turn == sm]
+        assert len(files) >= len(ALL) // len(SM)
+        assert {"attention", "attention_backward", "retention", "wkv6", "wkv7"} <= set(files)
+
+
+def budget(file, defines, sm):
     """How many registers a thread of a variant may have."""
     if file not in {name for name, _ in BLOCKS}:
         return ROWS
+    if sm > 90:
+        return ROOM[2]
     return ROOM[BLOCKS[file, defines.get("WIDTH")][1 if "BF16" in defines else 2 if "TF32" in defines else 0]]
 
 
@@ -78,11 +98,13 @@ def budget(file, defines):
 @pytest.mark.parametrize(("file", "defines", "sm"), ALL, ids=TITLES)
 def test_compiles(file, defines, sm):
     """With what ptxas says of registers and spills."""
-    said = report(source(file), [f"-D{k}={v}" for k, v in defines.items()], sm)
+    said = report(source(file), [f"-D{k}={v}" for k, v in defines.items()], (sm,))
+    known = SPILLED.get((file, defines.get("WIDTH"), sm), 0) if not {"BF16", "TF32"} & set(defines) else 0
     assert "warning" not in said, said
     used, spilled, stack = figures(said)
     assert len(used) == len(declared(file))
-    assert max(used) <= budget(file, defines), f"{max(used)} registers, {budget(file, defines)} allowed"
-    assert sum(spilled) == 0, said
-    assert max(stack) <= STACK.get(file, 0), said
+    allowed = budget(file, defines, sm)
+    assert max(used) <= allowed, f"{max(used)} registers, {allowed} allowed"
+    assert sum(spilled) <= known, said
+    assert max(stack) <= (known or STACK.get(file, 0)), said
     assert ASKED.get(file, 0) + max(map(int, re.findall(r"(\d+) bytes smem", said)), default=0) <= MOST

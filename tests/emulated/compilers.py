@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from emulated.device import folder_of_results
+from peref.backends.cuda.launch import VARIANTS
 
-SM = (80, 90)
+SM = (80, 90, 100, 120)  # CUDA 12.8 is the first that knows them all
 # as CuPy compiles: for the device itself, flushing to zero
 HOW = ("-std=c++17", "-ftz=true")
 
@@ -98,9 +99,12 @@ def figures(said):
     )
 
 
-def in_turn(n):
-    """The architecture that the n-th variant of a file is compiled for where both would take too long."""
-    return (SM[n % len(SM)],)
+def variants(every_sm=False):
+    """(file, defines, architectures) of each variant of the kernels: all of SM, or one in turn, where all
+    would take too long.
+    """
+    each = [(file, defines) for file, some in VARIANTS.items() for defines in some]
+    return [(*one, SM if every_sm else (SM[n % len(SM)],)) for n, one in enumerate(each)]
 
 
 def report(text, defines, sm):
