@@ -165,6 +165,17 @@ def test_stopped_and_called_again_it_ends_with_the_same_numbers(compare):
     assert len(list(Path("runs").iterdir())) == 2
 
 
+def test_it_says_first_how_long_it_will_take(compare, capsys, monkeypatch):
+    """By a measured step, and what the evaluation took, of what there is not yet."""
+    compare("--pe", "rope")
+    asked = []
+    measured = lambda plan, entry, be: asked.append(entry.label) or (2.0, 5.0)
+    monkeypatch.setattr("peref.lab.comparison.seconds", measured)
+    assert run_cli(["compare", *map(str, SMALL), "--pe", "rope,alibi"], Signals()) == 0
+    assert "2 models, about 11.0 s; runs in runs" in capsys.readouterr().out.splitlines()[0]
+    assert asked == ["alibi"]
+
+
 def test_a_run_that_was_trained_by_hand_is_found(compare, capsys):
     """By what it is; what compare makes itself has no time in its name."""
     words = [*SMALL[: SMALL.index("--to")], *SMALL[SMALL.index("--width") :], "--pe", "rope", "--warmup", 0]

@@ -147,7 +147,8 @@ def compared(plan: Plan, given: Given) -> dict[str, Any]:
 
 def cost(entry: Contender, root: Path, plan: Plan, be: Backend) -> tuple[float, float]:
     """Seconds of training and of evaluation that are left of an entry, by a measured step and byte."""
-    run = comparison.found(entry, root, plan, be)
+    known = comparison.shelf(root)
+    run = known.get(comparison.marked(entry, known, plan, be.name))
     if run and comparison.measured(run, plan, entry, be):
         return 0.0, 0.0
     step, evaluation = comparison.seconds(plan, entry, be)

@@ -191,11 +191,6 @@ def marked(entry: Contender, known: dict[str, Run], plan: OnText, backend: str) 
     return mark(entry.cfg.to_json(), asdict(entry.recipe), plan.corpus.sha256, backend, parent)
 
 
-def found(entry: Contender, root: Path, plan: OnText, be: Backend) -> Run | None:
-    """The run of an entry, by what it is."""
-    return (known := shelf(root)).get(marked(entry, known, plan, be.name))
-
-
 def made(entry: Contender, root: Path, plan: OnText, be: Backend) -> Run:
     """The run of an entry, begun where there is none, whoever else does so now. Its parent is finished."""
     known = shelf(root)
