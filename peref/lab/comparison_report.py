@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,21 +43,11 @@ def cells_of(found: Document, label: str, length: str) -> np.ndarray:
     return np.array(nats) / (found["lengths"][0] * math.log(2))
 
 
-def rows_of(found: Document, label: str) -> list[list[dict[str, Any]]]:
-    """The numbers of an encoding, [seeds][lengths]: bits per byte, or those of exact_match."""
-    if "task" in found:
-        return of_label(found, label, "rows")
-    each = zip(*(cells_of(found, label, str(n)).mean(1) for n in found["lengths"]), strict=True)
-    lengths = found["lengths"]
-    return [
-        [{"length": n, "bits_per_byte": bit} for n, bit in zip(lengths, bits, strict=True)] for bits in each
-    ]
-
-
 def by_length(found: Document, label: str) -> np.ndarray:
     """Bits per byte, or shares of answers that are exactly right, [seeds,lengths]."""
-    key = "exact" if "task" in found else "bits_per_byte"
-    return np.array([[row[key] for row in rows] for rows in rows_of(found, label)])
+    if "task" in found:
+        return np.array([[row["exact"] for row in rows] for rows in of_label(found, label, "rows")])
+    return np.stack([cells_of(found, label, str(n)).mean(1) for n in found["lengths"]], 1)
 
 
 def best_of(found: Document) -> str:
@@ -81,7 +72,7 @@ def against(found: Document, label: str, other: str) -> Estimate:
 
 def right_of(found: Document, label: str) -> np.ndarray:
     """The share of lengths at which each sample is right, means of the seeds, [samples]."""
-    return np.mean([[*map(int, row["right"])] for rows in rows_of(found, label) for row in rows], 0)
+    return np.mean([[*map(int, row["right"])] for rows in of_label(found, label, "rows") for row in rows], 0)
 
 
 def far_context(found: Document, label: str) -> Estimate | None:
@@ -123,10 +114,11 @@ def rows_of_table(found: Document) -> Iterator[list[str]]:
     """A line for each encoding under `head`; shares have their interval where there is one seed."""
     best = best_of(found)
     for label in labels_of(found):
-        (one, *others), memory = rows_of(found, label), of_label(found, label, "memory")[0]
+        memory = of_label(found, label, "memory")[0]
         cells = [f"{mean:.3f}" for mean in by_length(found, label).mean(0)]
         beside = ["" if label == best else interval(against(found, label, best))]
         if "task" in found:
+            one, *others = of_label(found, label, "rows")
             around = [f" ({row['low']:.2f} to {row['high']:.2f})" * (not others) for row in one]
             cells = [a + b for a, b in zip(cells, around, strict=True)]
             beside.insert(0, effective_of(found, label))
@@ -203,12 +195,12 @@ def of_task(found: Document) -> Iterator[str]:
 def as_csv(found: Document) -> str:
     """A line for each encoding, seed and length."""
     keys = ["exact", "low", "high", "tokens_right"] if "task" in found else ["bits_per_byte"]
-    lines = [
-        [label, seed, row["length"], *(f"{row[key]:.6f}" for key in keys)]
-        for label in labels_of(found)
-        for seed, rows in zip(found["seeds"], rows_of(found, label), strict=True)
-        for row in rows
-    ]
+    lines = []
+    for label in labels_of(found):
+        bits = by_length(found, label)
+        for (k, seed), (m, n) in product(enumerate(found["seeds"]), enumerate(found["lengths"])):
+            row = of_label(found, label, "rows")[k][m] if "task" in found else {"bits_per_byte": bits[k, m]}
+            lines.append([label, seed, n, *(f"{row[key]:.6f}" for key in keys)])
     return csv_of(["encoding", "seed", "length", *keys], lines)
 
 
@@ -238,7 +230,7 @@ def panels(found: Document) -> Iterator[Panel]:
     yield Panel("Exactly right, by length", "length", SHARE, marks=marks, **how)
     if "by_depth" in found["entries"][0]["rows"][0]:
         for label in labels_of(found):
-            shares = [[row["by_depth"] for row in rows] for rows in rows_of(found, label)]
+            shares = [[row["by_depth"] for row in rows] for rows in of_label(found, label, "rows")]
             means, depths = np.array(shares, float).mean(0), 100 * np.array(DEPTHS)
             of = [
                 Curve(depths, row, f"length {n:,}", of=(k, len(lengths)), points=True)
