@@ -39,6 +39,7 @@ CHOSEN = {
         ("sweeps", False, 590161973, 10),
         *((name, False, 0, 25) for name in fuzzed.READERS),
         *((name, True, 0, 1) for name in fuzzed.WHOLE if name != "texts"),
+        ("config.json", False, 140, 1),  # 10^30 layers
     ],
     "shared": [("writers", "numpy", 0)],
     "killed": [("text", "numpy", 2, n) for n in range(20)],
@@ -105,6 +106,11 @@ def test_every_signal_and_reader_is_there():
         (work, be) for work in STOPPED.WORK for be in BACKENDS
     } - {("compiling", "numpy")}
     assert set(STOPPED.SIGNALS) == set(SIGNAL_WORDS) == set(ENDING)
+
+
+def test_every_number_of_threads_is_there():
+    cases = IN_PROCESS["repeated"].cases(random.Random(0), 16)
+    assert {case.threads[0] for case in cases if case.backend == "numba"} == {*range(1, 9)}
 
 
 def test_the_links_are_all_there():

@@ -122,6 +122,7 @@ MUTANTS: dict[str, Mutant] = {
     "no kinds of records": ("peref.records.misfit", "lambda x, schema: ''"),
     "what is unreadable is not minded": ("peref.store.UNREADABLE", "()"),
     "any JSON": ("peref.golden.spec.book.strict_json", "lambda text, where: store.json.loads(text)"),
+    "any number of layers": ("peref.huggingface.MOST", "10**40"),
     "no kinds in a sweep": ("peref.cli.sweep.fitting", "lambda key, value, kind: value"),
 }
 
