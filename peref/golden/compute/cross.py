@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.operation import kept_in, on_grid, with_gradients
+from peref.golden.compute.operation import on_grid, with_gradients
 from peref.golden.spec.cases import Case
-from peref.ops.attention import attention
+from peref.ops.attention import probabilities, scores, weigh
 from peref.ops.cross import Cross
 from peref.parameters import Arrays
 from peref.rng import generator
-from peref.tape import Tape
+from peref.tape import Tape, value
 
 
 def cross_inputs(case: Case) -> Arrays:
@@ -43,8 +43,9 @@ def cross_outputs(
         vars(place)["see"] = see
 
     def attended_across(a: Arrays) -> Arrays:
-        found: Arrays = {}
-        q, k, v, note = a["q"], a["k"], a["v"], kept_in(found, place)
-        return found | {"out": attention(q, k, v, at=place, scale=case.D**-0.5, note=note)}
+        logits = scores(a["q"], a["k"], None, None, None, None, at=place, scale=case.D**-0.5)
+        share = probabilities(logits, at=place)
+        found = {"scores": np.where(place.see, value(logits), 0), "probabilities": value(share)}
+        return found | {"out": weigh(share, a["v"])}
 
     return with_gradients(attended_across, a, tape)

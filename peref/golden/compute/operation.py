@@ -15,7 +15,6 @@ float16, float32 and float64 hold both exactly.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from peref import hooks
 from peref.encodings import Encoding, settings
 from peref.golden.spec.cases import Case
 from peref.model import PLAIN
-from peref.ops.attention import added, masked
+from peref.ops.attention import added, masked, probabilities, scores, sunk, weigh
 from peref.ops.place import At
 from peref.ops.shape import only
 from peref.parameters import Arrays, learned_settings
@@ -179,20 +178,18 @@ def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
 def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
     """Attention, and what is seen of it on the way where it is a softmax."""
     found: Arrays = {}
-    be = PLAIN if pe.attend else replace(PLAIN, attention=partial(PLAIN.attention, note=kept_in(found, at)))
+
+    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, **settings: Any) -> Any:
+        *added, sinks = terms
+        logits = scores(q, k, *added, at=at, **settings)
+        share = probabilities(logits, at=at) if sinks is None else sunk(logits, sinks, at=at)
+        found.update(scores=np.where(at.see, value(logits), 0), probabilities=value(share))
+        return weigh(share, v)
+
+    be = PLAIN if pe.attend else replace(PLAIN, attention=in_steps)
     how = case.layer.of_heads(p, case.layer.factor(at.i))
     out, _ = hooks.attend_heads(be, pe, p, q, k, v, x, at, **how)
     return found | {"out": out}
-
-
-def kept_in(found: Arrays, at: Any) -> Callable:
-    """What keeps the tensors of attention that it is told, 0 where a query does not look."""
-
-    def note(name: str, x: Any) -> Any:
-        found[name] = np.where(at.see, value(x), 0)
-        return x
-
-    return note
 
 
 def operation_outputs(
