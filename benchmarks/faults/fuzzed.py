@@ -82,12 +82,7 @@ TOKENIZER = {
         | {"rstrip": False, "normalized": False}
     ],
     "normalizer": None,
-    "pre_tokenizer": {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    },
+    "pre_tokenizer": BYTES,
     "post_processor": None,
     "decoder": BYTES,
     "model": {"type": "BPE", "vocab": {"<s>": 0, "t": 1, "h": 2, "e": 3, "th": 4, "the": 5}}
