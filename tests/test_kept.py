@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import peref
-from benchmarks.faults import kernel_cache, tried
+from benchmarks.faults import begin_fork, ended, kernel_cache, tried
 from peref import backends, share
 from peref.backends.numba import kept, kernel
 
@@ -194,6 +194,21 @@ def test_who_uses_a_folder_keeps_it(top):
     assert closed(top) == folder
     kept.own_folder("others")
     assert folder.is_dir()
+
+
+@posix
+def test_what_a_killed_process_leaves_goes_when_another_begins(top, monkeypatch):
+    """Also where it was killed while it tried whether it can write."""
+    folder = closed(top)
+
+    def killed():
+        monkeypatch.setattr(Path, "unlink", lambda path: os._exit(9))
+        kept.own_folder("some-kernels")
+
+    assert ended(begin_fork(killed)) == 9
+    (left,) = folder.iterdir()
+    assert closed(top) == folder
+    assert [*folder.iterdir()] == [], left
 
 
 @posix

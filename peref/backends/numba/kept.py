@@ -61,12 +61,13 @@ def own_folder(name: str) -> tuple[Path | None, str]:
             folder.mkdir(OURS, exist_ok=True)
             if why := objection(folder, others):
                 return None, why
-        probe = folder / f".probe-{os.getpid()}"
+        store.sweep(folder)
+        probe = folder / store.temporary()
         probe.write_bytes(b"room for a kernel" * 4096)
         probe.unlink()
         if new:
             remove_unused(folder)
-    except (OSError, RuntimeError) as error:  # RuntimeError: no home
+    except (OSError, PerefError, RuntimeError) as error:  # RuntimeError: no home
         return None, f"the cache folder cannot be written ({error})"
     return folder, ""
 
@@ -142,5 +143,4 @@ class Kept(NullCache):
             return
         payload = dumps(data._reduce())
         with contextlib.suppress(PerefError):
-            store.sweep(self.path.parent)
             store.write_bytes(self.path, digest_of(self.path, payload) + payload)
