@@ -354,17 +354,11 @@ def check_rotary_width(R: int, D: int) -> None:
 def cycle_pairs(pe: Any) -> Cycle:
     """`pe` itself where it is a cycle of (name, options) pairs, or Misuse."""
     for pair in pe if isinstance(pe, (tuple, list)) else (pe,):
-        if not (
-            isinstance(pair, (tuple, list))
-            and len(pair) == 2
-            and isinstance(pair[0], str)
-            and isinstance(pair[1], Mapping)
-            and all(isinstance(option, str) for option in pair[1])
-        ):
-            raise Misuse(
-                f"pe is {pe!r}; expected pairs of a name and its options, such as (('alibi', {{'max_bias': "
-                "8.0}), ('none', {}))"
-            )
+        match pair:
+            case [str(), Mapping() as options] if all(isinstance(option, str) for option in options):
+                continue
+        example = "(('alibi', {'max_bias': 8.0}), ('none', {}))"
+        raise Misuse(f"pe is {pe!r}; expected pairs of a name and its options, such as {example}")
     return pe
 
 

@@ -16,17 +16,8 @@ from typing import Any
 
 from peref import store
 from peref.errors import Damaged, explained
-from peref.schema import misfit
+from peref.schema import COUNT, NAMES, NUMBER, OBJECT, TEXT, fields, misfit
 
-
-def fields(needed: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """The schema of an object that has these fields and may have more."""
-    return {"type": "object", "required": list(needed), "properties": needed | more}
-
-
-TEXT, OBJECT = {"type": "string"}, {"type": "object"}
-COUNT, NUMBER = {"type": "integer", "minimum": 0}, {"type": "number"}
-NAMES = {"type": "array", "items": TEXT}
 A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixItems": [TEXT, OBJECT]}}
 RECORD = fields(  # of run.json; what is in config and recipe their own classes know
     {

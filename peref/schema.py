@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
+TEXT, OBJECT, LIST = {"type": "string"}, {"type": "object"}, {"type": "array"}
+COUNT, NUMBER, FLAG = {"type": "integer", "minimum": 0}, {"type": "number"}, {"type": "boolean"}
+NAMES = LIST | {"items": TEXT}
 JSON_TYPES: dict[str, tuple[Any, str]] = {  # "" is any
     "": (object, "anything"),
     "object": (dict, "an object"),
@@ -35,6 +38,11 @@ KEYWORDS: dict[str, tuple[str, Callable[[Any, Any], bool], str]] = {
     "maximum": ("number", lambda x, most: x <= most, "at most {}"),
 }
 ABOUT = {"$schema", "$defs", "title", "description"}  # keywords that ask for nothing
+
+
+def fields(needed: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The schema of an object that has these fields and may have more."""
+    return {"type": "object", "required": list(needed), "properties": needed | more}
 
 
 def listed(x: Any) -> list[Any]:
@@ -80,7 +88,7 @@ def misfit(x: Any, schema: Schema, at: str = "", whole: Schema | None = None) ->
 def parts(x: Any, schema: Schema, word: str, at: str) -> Iterator[tuple[Any, Any, str]]:
     """The parts of a value that a keyword speaks of, what each must be (False: not there), its place."""
     rule, dot = schema[word], f"{at}." if at else ""
-    fields = x if isinstance(x, dict) else {}
+    inside = x if isinstance(x, dict) else {}
     match word:
         case "items":
             yield from ((one, rule, f"{at}[{n}]") for n, one in enumerate(x if isinstance(x, list) else ()))
@@ -88,11 +96,11 @@ def parts(x: Any, schema: Schema, word: str, at: str) -> Iterator[tuple[Any, Any
             pairs = enumerate(zip(x if isinstance(x, list) else (), rule, strict=False))
             yield from ((one, of, f"{at}[{n}]") for n, (one, of) in pairs)
         case "properties":
-            yield from ((x[name], rule[name], f"{dot}{name}") for name in rule if name in fields)
+            yield from ((x[name], rule[name], f"{dot}{name}") for name in rule if name in inside)
         case "propertyNames":
-            yield from ((name, rule, f"a name in {at or 'it'}") for name in fields)
+            yield from ((name, rule, f"a name in {at or 'it'}") for name in inside)
         case "additionalProperties":
-            more = [name for name in fields if name not in schema.get("properties", ())]
+            more = [name for name in inside if name not in schema.get("properties", ())]
             yield from ((x[name] if rule else name, rule, f"{dot}{brief(name)}") for name in more)
         case _:
             raise ValueError(f"the schema asks for {word}, which is not known here")

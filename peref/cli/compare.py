@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from peref import share, store
+from peref import schema, share, store
 from peref import train as loop
 from peref.backends import Backend
 from peref.cli import options, text
@@ -25,18 +25,15 @@ from peref.lab import comparison
 from peref.lab import comparison_report as lab
 from peref.lab.comparison import Contender, Plan
 from peref.recipe import Recipe
-from peref.schema import misfit
 from peref.tasks import TASKS
 
 BRIEF, LONGER = 250, 8
 OF_REPORT = ("again", "output", "as_json")
 COMPARED = "none,sinusoidal,rope,alibi,t5"
-OF_DOCUMENT = {"lengths": "array", "L": "integer", "seeds": "array", "entries": "array"}
-DOCUMENT = {
-    "type": "object",
-    "required": [*OF_DOCUMENT, "recipe", "environment", "corpus"],
-    "properties": {key: {"type": kind} for key, kind in OF_DOCUMENT.items()},
-}
+DOCUMENT = schema.fields(
+    {"lengths": schema.LIST, "L": {"type": "integer"}, "seeds": schema.LIST, "entries": schema.LIST}
+    | {"recipe": {}, "environment": {}, "corpus": {}}
+)
 
 
 @options.command("compare")
@@ -183,7 +180,7 @@ def read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise Misuse(f"{path}: cannot be read as JSON ({error}); expected a comparison.json") from error
-    if said := misfit(found, DOCUMENT):
+    if said := schema.misfit(found, DOCUMENT):
         raise Misuse(f"{path}: not a comparison.json: {said}")
     try:
         lab.report_page(found, b"")

@@ -35,7 +35,7 @@ from peref.golden import SPEC_VERSION
 from peref.golden.judge.process import Respondent, RunnerBroken, Unable
 from peref.golden.judge.wire import encoded_inputs, request_text
 from peref.golden.spec.files import Tensor
-from peref.schema import misfit
+from peref.schema import FLAG, NAMES, NUMBER, OBJECT, fields, misfit
 
 PROTOCOL = 1
 SECONDS = 30.0
@@ -52,22 +52,9 @@ OUTPUTS = {  # what to ask for where a case, one that must be refused, does not 
 }
 
 
-TEXTS = {"type": "array", "items": {"type": "string"}}
-HELLO = {  # what a first answer must be
-    "type": "object",
-    "required": ["ok"],
-    "properties": {
-        "ok": {"const": True},
-        "implementation": {"type": "object"},
-        "supports": {
-            "type": "object",
-            "properties": {
-                **{"ops": TEXTS, "dtypes": TEXTS, "max_position": {"type": "number"}},
-                **{"refusals": {"type": "boolean"}, "vjp": {"type": "boolean"}},
-            },
-        },
-    },
-}
+# what a first answer must be
+SUPPORTS = fields({}, ops=NAMES, dtypes=NAMES, max_position=NUMBER, refusals=FLAG, vjp=FLAG)
+HELLO = fields({"ok": {"const": True}}, implementation=OBJECT, supports=SUPPORTS)
 
 
 class Runner(Respondent):
