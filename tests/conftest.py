@@ -57,6 +57,24 @@ def read_once():
 
 
 @pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """Runs a command line in this process, in an empty folder; gives exit code, stdout, stderr."""
+    from peref.cli import run
+    from peref.cli.signals import Signals
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args):
+        capsys.readouterr()
+        code = run([str(a) for a in args], Signals())
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
 def rng():
     """Random numbers that are the same in every run."""
     return np.random.default_rng(0)

@@ -62,21 +62,6 @@ def text(tmp_path_factory):
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
-    """Runs a command line in this process, in an empty folder; gives exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args):
-        capsys.readouterr()
-        code = run_cli([str(a) for a in args], Signals())
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
-
-
-@pytest.fixture
 def trained(cli, text):
     """The cli, after a run of six steps."""
     code, _, err = cli("train", *TINY, "--steps", 6, "--data", text)

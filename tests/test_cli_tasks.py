@@ -8,8 +8,6 @@ import pytest
 from check import same_numbers
 
 from peref import data, share
-from peref.cli import run as run_cli
-from peref.cli.signals import Signals
 from peref.runs import newest
 from peref.tasks import TASKS, Exercise
 
@@ -18,18 +16,10 @@ REVERSE = ["--task", "reverse", "--encoder", "rope", "--pe", "alibi", "--len", "
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
+def cli(cli):
     """Runs a command line in an empty folder; gives exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("the cat sat on the mat and ran\n" * 60)
-
-    def call(*args):
-        capsys.readouterr()
-        code = run_cli([str(a) for a in args], Signals())
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    Path("text.txt").write_text("the cat sat on the mat and ran\n" * 60)
+    return cli
 
 
 def document(cli, *args):

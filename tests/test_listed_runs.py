@@ -5,25 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from peref.cli import run as run_cli
-from peref.cli.signals import Signals
 from peref.runs import open_run
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--backend", "numpy", "--steps", "2", "--json"]
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def cli(cli):
     Path("text.txt").write_text("the cat sat on the mat and ran\n" * 60)
-
-    def call(*words):
-        capsys.readouterr()
-        code = run_cli([str(word) for word in words], Signals())
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    return cli
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from check import same, same_numbers
 
-from peref.cli import run as run_cli
-from peref.cli.signals import Signals
 from peref.config import Config
 from peref.encodings import get, names
 from peref.evaluate import weights_of
@@ -24,18 +22,10 @@ ATTENDING = [name for name in names() if not get(name).mix]
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
+def cli(cli):
     """Runs a command line in a folder with a text; gives exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the cat sat on the mat and ran\n" * 200)
-
-    def call(*args):
-        capsys.readouterr()
-        code = run_cli([str(a) for a in args], Signals())
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    return cli
 
 
 def trained(cli, *words):

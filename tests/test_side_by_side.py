@@ -5,26 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from peref.cli import run as run_cli
-from peref.cli.signals import Signals
-
 TINY = ["--width", 16, "--heads", 2, "--layers", 1, "--steps", 2, "--batch", 2, "--backend", "numpy"]
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
+def cli(cli):
     """Runs a command line in a folder with two texts; gives exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the cat sat on the mat and ran\n" * 60)
     Path("other.txt").write_text("a dog and a hog sat in the fog\n" * 60)
-
-    def call(*args):
-        capsys.readouterr()
-        code = run_cli([str(a) for a in args], Signals())
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    return cli
 
 
 def trained(cli, *words):
