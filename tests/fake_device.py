@@ -161,6 +161,11 @@ class Graph:
     def upload(self, stream=None):
         pass
 
+    def debug_dot_str(self, flags=0):
+        """A line for each node, named as cudaGraphDebugDotPrint names them."""
+        lines = (f'"graph_1_node_{n}"[shape="octagon"];\n' for n in range(len(self.nodes)))
+        return f"digraph dot {{\n{''.join(lines)}}}\n"
+
 
 class Device:
     """One device; `now` is the one of the fake CuPy that is installed."""

@@ -3,6 +3,7 @@ or wrong.
 """
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -61,7 +62,7 @@ def ran(out, *more):
     return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
 
 
-def test_it_runs_to_its_end_without_a_device(tmp_path):
+def test_it_runs_to_its_end_without_a_device(tmp_path, gpu):
     """Every phase, tiny and untimed: every row is there and none is an error, what is right is right, and
     nothing is attested.
     """
@@ -86,6 +87,14 @@ def test_it_runs_to_its_end_without_a_device(tmp_path):
     assert golden["cases"] > 10
     assert laws["held"] > 5
     assert {"turn.turn", "attention.forward"} <= set(golden["kernels"]) & set(laws["kernels"])
+    from on_gpu import cases
+
+    launches = {row["name"]: row["launches"] for row in rows if "launches" in row}
+    assert launches == {
+        f"launches of a step, {kind}": once + each for kind, (once, each) in gpu.report.LAUNCHES.items()
+    }
+    beside = {row["name"] for row in rows if row["name"].endswith(", and its plain text")}
+    assert len(beside) == len([*cases.large(True, ())])
     table = (tmp_path / "table.md").read_text()
     assert "EMULATED: no time means anything" in table
     assert len(table.splitlines()) <= 60
@@ -332,11 +341,21 @@ def test_the_table_says_what_misses(tmp_path, gpu):
         {"phase": "3", "name": name, "same_bits": equal, "good": equal}
         for name, equal in (("loss curve", True), ("wkv7", False))
     ]
+    s.rows += [
+        {"phase": "5", "name": "take, and its plain text", "times_as_fast": 2.96},
+        {"phase": "5", "name": "wkv7, and its plain text", "times_as_fast": 40.0},
+        {"phase": "5", "name": "launches of a step, tf32", "launches": 301},
+    ]
     lines = gpu.report.table(s).splitlines()
+    assert "- launches of a step of 6 layers, tf32: 301 (expected: 295)" in lines
+    assert "- launches of a step of 6 layers, bf16: not counted (expected: 310)" in lines
+    assert any(line.endswith("(below 3 a kernel goes): take 2.96 GOES, wkv7 40.00") for line in lines)
     (step,) = [line for line in lines if line.startswith("| G13") and "eager" in line]
     assert step.endswith("| 3.00 | 6 | misses; suspect: nodes of the graph |")
     assert any(line.startswith("| G8") and line.endswith("| 3.00 | 1.2 |  |") for line in lines)
-    assert any(line.startswith("| G11 | adamw | 70.0 | 33 | 60 |") and "misses" in line for line in lines)
+    assert any(
+        line.startswith("| G11 | adamw | 70.0 | 33 | 54 | 1.30 | 60 |") and "misses" in line for line in lines
+    )
     assert "- one: GO" in lines
     assert "- 4 us per graph node: us 1.25" in lines
     assert any("25.0 times ours (must: 20)" in line for line in lines)
@@ -351,6 +370,18 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     )
     assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)
     assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
+
+
+def test_what_is_expected_is_what_the_page_says(gpu):
+    """docs/cuda.md: launches of a step, and every time of the table."""
+    page = (ROOT / "docs" / "cuda.md").read_text()
+    assert all(f"{once + 6 * each} " in page for once, each in gpu.report.LAUNCHES.values())
+    expected = {t.expected for t in gpu.report.targets(False) if t.expected}
+    rows = [line.split("|")[2] for line in page.splitlines() if "µs |" in line]
+    said = {int(n.replace(",", "")) for row in rows for n in re.findall(r"[\d,]+(?= µs|;)", row)}
+    assert said == expected
+    for part in ("own", "peers"):
+        assert f"\npython benchmarks/gpu.py --out DIR --only {part}\n" in page
 
 
 def test_what_is_compiled_ahead_is_what_is_launched(gpu):

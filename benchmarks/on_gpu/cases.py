@@ -37,9 +37,9 @@ def recurrence(plain: Op) -> Callable:
     return lambda be, *arrays, **settings: be.recurrence(name, plain)(*arrays, **settings)
 
 
-def rows(tiny: bool) -> Iterator[Case]:
-    """The kernels that go over rows."""
-    N, C = (5, 40) if tiny else (1000, 1536)
+def rows(tiny: bool, sizes: tuple[int, ...] = (1000, 1536, 3, 77)) -> Iterator[Case]:
+    """The kernels that go over rows. sizes: rows, channels, heads, tokens."""
+    N, C, H, T = (5, 40, 3, 7) if tiny else sizes
     x, w, b = draw(N, C), draw(C, seed=1), draw(C, seed=2)
     yield "norm", "rms_norm", field("rms_norm"), [x, w], {"eps": 1e-5}, PRODUCT
     yield "norm", "layer_norm", field("layer_norm"), [x, w, b], {"eps": 1e-5}, PRODUCT
@@ -53,7 +53,7 @@ def rows(tiny: bool) -> Iterator[Case]:
         {},
         PRODUCT,
     )
-    q, angle = draw(2, 3, 7 if tiny else 77, 64), draw(7 if tiny else 77, 24, seed=6)
+    q, angle = draw(2, H, T, 64), draw(T, 24, seed=6)
     for layout in ("half", "interleaved"):
         yield (
             "turn",
@@ -73,65 +73,39 @@ def rows(tiny: bool) -> Iterator[Case]:
     )
 
 
+def attended(B: int, H: int, G: int, T: int, D: int) -> Iterator[Case]:
+    """Attention without a table and with one, in a window, over documents, and with positions that are not
+    consecutive.
+    """
+    q, k, v = (draw(B, heads, T, D, seed=n) for n, heads in enumerate((H, G, G)))
+    seg = np.repeat([[1, 2]], B, 0).repeat([T // 3, T - T // 3], 1)
+    apart = At.of(T, seg=seg, positions=np.arange(T) // 2 * 2)  # read through an index
+    for kind, table, at in (
+        ("", None, At.of(T)),
+        (" table", draw(H, T, seed=3), At.of(T)),
+        (" window", None, At.of(T, window=max(2, T // 5))),
+        (" packed", None, At.of(T, seg=seg)),
+        (" index", draw(H, len(apart.distances), seed=3), apart),
+    ):
+        files = f"attention attention_backward{' by_index' if kind == ' index' else ''}"
+        given = {"at": at, "scale": D**-0.5}
+        yield files, f"attention {D} x {T}{kind}", field("attention"), [q, k, v, table], given, PRODUCT
+
+
+def retained(B: int, H: int, T: int, D: int) -> Case:
+    decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 5 + H)), "chunk": 64, "scale": 0.2}
+    first = lambda be, q, k, v, **given: recurrence(retention)(be, q, k, v, None, None, **given)[0]
+    return "retention", "retention", first, [draw(B, H, T, D, seed=s) for s in range(3)], decay, PRODUCT
+
+
 def heads(tiny: bool) -> Iterator[Case]:
     """Attention and retention: widths, ragged lengths, grouped heads, a table with its gradient, windows,
     documents.
     """
     lengths = (9,) if tiny else (130, 333)
-    files = "attention attention_backward"
     for D in (32,) if tiny else (32, 64, 128, 40):
         for T in lengths:
-            q, k, v, table = (
-                draw(2, 4, T, D),
-                draw(2, 2, T, D, seed=1),
-                draw(2, 2, T, D, seed=2),
-                draw(4, T, seed=3),
-            )
-            seg = np.repeat([[1, 2]], 2, 0).repeat([T // 3, T - T // 3], 1)
-            yield (
-                files,
-                f"attention {D} x {T}",
-                field("attention"),
-                [q, k, v, None],
-                {"at": At.of(T), "scale": D**-0.5},
-                PRODUCT,
-            )
-            yield (
-                files,
-                f"attention {D} x {T} table",
-                field("attention"),
-                [q, k, v, table],
-                {"at": At.of(T), "scale": D**-0.5},
-                PRODUCT,
-            )
-            near = At.of(T, window=max(2, T // 5))
-            yield (
-                files,
-                f"attention {D} x {T} window",
-                field("attention"),
-                [q, k, v, None],
-                {"at": near, "scale": D**-0.5},
-                PRODUCT,
-            )
-            packed = At.of(T, seg=seg)
-            yield (
-                files,
-                f"attention {D} x {T} packed",
-                field("attention"),
-                [q, k, v, None],
-                {"at": packed, "scale": D**-0.5},
-                PRODUCT,
-            )
-            apart = At.of(T, seg=seg, positions=np.arange(T) // 2 * 2)  # read through an index
-            far = draw(4, len(apart.distances), seed=3)
-            yield (
-                f"{files} by_index",
-                f"attention {D} x {T} index",
-                field("attention"),
-                [q, k, v, far],
-                {"at": apart, "scale": D**-0.5},
-                PRODUCT,
-            )
+            yield from attended(2, 4, 2, T, D)
     # enough queries to look where to stop, and a table that is steep enough to
     T, H = (520, 1) if tiny else (1500, 8)
     steep = [
@@ -139,17 +113,14 @@ def heads(tiny: bool) -> Iterator[Case]:
         -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H,
     ]
     yield (
-        f"{files} reach",
+        "attention attention_backward reach",
         "attention that stops",
         field("attention"),
         steep,
         {"at": At.of(T), "scale": 32**-0.5},
         PRODUCT,
     )
-    T = lengths[-1]
-    decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 9)), "chunk": 64, "scale": 0.2}
-    first = lambda be, q, k, v, **given: recurrence(retention)(be, q, k, v, None, None, **given)[0]
-    yield "retention", "retention", first, [draw(2, 4, T, 32, seed=s) for s in range(3)], decay, PRODUCT
+    yield retained(2, 4, lengths[-1], 32)
 
 
 def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -> Iterator[Case]:
@@ -209,11 +180,11 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
         )
 
 
-def products(tiny: bool) -> Iterator[Case]:
+def products(tiny: bool, sizes: tuple[int, ...] = (1000, 1536, 640)) -> Iterator[Case]:
     """Products of matrices; their gradients are products with each side transposed. A bias or a residual
     is what cuBLAS adds to.
     """
-    N, C, F = (5, 40, 24) if tiny else (1000, 1536, 640)
+    N, C, F = (5, 40, 24) if tiny else sizes
     x, w, b, rest = draw(N, C), draw(F, C, seed=1), draw(F, seed=2), draw(N, F, seed=3)
     yield "", "linear", lambda be, x, w: be.linear(x, w, None), [x, w], {}, PRODUCT
     yield "", "linear with a bias", field("linear"), [x, w, b], {}, PRODUCT
@@ -236,3 +207,12 @@ def products(tiny: bool) -> Iterator[Case]:
         {},
         PRODUCT,
     )
+
+
+def large(tiny: bool, scan: tuple[int, ...]) -> Iterator[Case]:
+    """Of each kernel file sizes that keep a device busy for longer than it takes to launch a kernel."""
+    yield from rows(tiny, (16384, 1024, 32, 2048))
+    some = [*attended(2, 4, 2, 9, 32)] if tiny else [*attended(1, 16, 16, 2048, 64)]
+    yield from (some[0], some[-1], retained(1, 2, 9, 32) if tiny else retained(2, 16, 2048, 64))
+    yield from recurrences(tiny, scan)
+    yield from (case for case in products(tiny, (16384, 1024, 1024)) if case[0])

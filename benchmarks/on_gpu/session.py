@@ -28,6 +28,8 @@ TIMES = {
     "TFLOP_per_s",
     "ours_us",
     "cupy_us",
+    "plain_us",
+    "times_as_fast",
     "seconds",
     "cold_s",
     "warm_s",

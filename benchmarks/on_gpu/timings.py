@@ -2,13 +2,14 @@
 and whole steps, recorded or not.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from on_gpu.cases import Case, recurrences
+from on_gpu.cases import Case, large
 from on_gpu.ceilings import bf16, random
 from on_gpu.session import Session
 from on_gpu.shapes import of
@@ -80,21 +81,39 @@ def attention(
     return found | {"TFLOP_per_s": flop / found["us"] / 1e6, "peak_bytes": found["peak_bytes"] + held}
 
 
-def recurrence(s: Session, be: Any, case: Case) -> dict[str, Any]:
-    """Forward and backward of one of cases.recurrences, in float32; its output is the cotangent."""
+def beside(s: Session, found: dict[str, Any], act: Callable[[], Any]) -> dict[str, Any]:
+    """What was found of ours, with the time of the plain ops on CuPy for the same work."""
+    plain = s.timed(act, least=5)["us"]
+    return found | {"plain_us": plain, "times_as_fast": plain / found["us"]}
+
+
+def against_plain(s: Session, be: Any, case: Case) -> dict[str, Any]:
+    """Forward and backward of a case in float32, recorded, and of its plain text on CuPy as it is; the output
+    is the cotangent.
+    """
     _, _, function, arrays, settings, _ = case
-    real = lambda a: a is not None and a.dtype.kind == "f"
+    real = lambda a: isinstance(a, np.ndarray) and a.dtype.kind == "f"
+    put = lambda a: be.place(a) if isinstance(a, (At, np.ndarray)) else a
+    there = tuple(put(a.astype(np.float32)) if real(a) else put(a) for a in arrays)
+    placed = {name: put(one) for name, one in settings.items()}
 
     def work(be: Any, *arrays: Any) -> Any:
         tape = Tape()
-        y = function(be, *(tape.watch(a) if real(a) else a for a in arrays), **settings)
+        y = function(
+            be, *(tape.watch(a) if a is not None and a.dtype.kind == "f" else a for a in arrays), **placed
+        )
         y = y[0] if isinstance(y, tuple) else y
         return list(tape.gradients(y, y.value).values())
 
-    there = tuple(
-        be.place(a.astype(np.float32)) if real(a) else a if a is None else be.place(a) for a in arrays
-    )
-    return replaying(s, be, work, [there])
+    plain, moved = s.plain(), {}  # type: Any, dict[int, Any]
+
+    def once(thing: Any) -> Any:
+        if id(thing) not in moved:
+            moved[id(thing)] = plain.place(thing)
+        return moved[id(thing)]
+
+    free = replace(plain, place=once)  # of copies to the device, as a recording is
+    return beside(s, replaying(s, be, work, [there]), lambda: work(free, *there))
 
 
 def norm(s: Session, be: Any) -> dict[str, Any]:
@@ -118,7 +137,7 @@ def entropy(s: Session, be: Any) -> dict[str, Any]:
 
 
 def adamw(s: Session, be: Any) -> dict[str, Any]:
-    """The two launches and the gathering of the gradients, as in a step."""
+    """The two launches and the gathering of the gradients, as in a step; and the plain update on CuPy."""
     n = of(s.emulated).parameters
     host = {
         f"{k}.weight": np.random.default_rng(k).standard_normal((n // 32, 4)).astype(np.float32)
@@ -128,10 +147,12 @@ def adamw(s: Session, be: Any) -> dict[str, Any]:
     word, one = be.place(np.zeros(3)), be.place(np.asarray(1.0))
     rest = {"sizes": {}, "decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
     work = lambda be, p, g, m, v: be.update(p, g, m, v, one, one, one, one, word, **rest)
-    return s.timed(lambda: be.step(work, be, p, dict(g), m, v))
+    found = s.timed(lambda: be.step(work, be, p, dict(g), m, v))
+    return beside(s, found, lambda: work(s.plain(), *map(dict, (p, g, m, v))))
 
 
-def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
+def stepping(s: Session, be: Any, batch: int, length: int) -> tuple[Callable[[], Any], int]:
+    """A training step, and how many parameters it has."""
     w = of(s.emulated)
     cfg = Config(
         pe=(("rope", {}),),
@@ -152,17 +173,35 @@ def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
     act = lambda: be.step(
         one_step, be, cfg, Recipe().rule, p, m, v, batches, np.array([1e-4, next(count), 1.0]), word
     )
-    return s.timed(act) | {"parameters": sum(a.size for a in host.values())}
+    return act, sum(a.size for a in host.values())
+
+
+def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
+    act, parameters = stepping(s, be, batch, length)
+    return s.timed(act) | {"parameters": parameters}
+
+
+def launches(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
+    """How many nodes the graph of a recorded step has."""
+    act, _ = stepping(s, be, batch, length)
+    for _ in range(3):
+        act()
+    (recording,) = be.step.kept.values()
+    return {"launches": len(set(re.findall(r'"(graph_\d+_node_\d+)"', recording.graph.debug_dot_str())))}
 
 
 def timings(s: Session) -> None:
     """What is quick and what has a target comes first; what takes seconds last."""
     be, w = s.backend("cuda:tf32", every_tile=True), of(s.emulated)  # what is left out is measured by itself
+    whole = s.backend(every_tile=True)
     for batch, length in w.steps:
         title = f"step {batch} x {length}"
         s.attempt(f"{title} tf32, recorded", lambda b=batch, n=length: step(s, be, b, n))
         s.attempt(f"{title} bf16, recorded", lambda b=batch, n=length: step(s, s.backend("cuda:bf16"), b, n))
         s.attempt(f"{title} float32, recorded", lambda b=batch, n=length: step(s, s.backend(), b, n))
+    for kind in ("tf32", "bf16"):
+        work = lambda kind=kind: launches(s, s.backend(f"cuda:{kind}", every_tile=True), *w.steps[0])
+        s.attempt(f"launches of a step, {kind}", work)
     s.attempt("rope", lambda: rope(s, be))
     s.attempt("rms_norm", lambda: norm(s, be))
     s.attempt("cross-entropy", lambda: entropy(s, be))
@@ -176,8 +215,8 @@ def timings(s: Session) -> None:
         f"attention 64 x {w.learned} table, with gradients",
         lambda: attention(s, be, D, w.learned, "table", backward=True),
     )
-    for case in recurrences(s.emulated, w.scan):
-        s.attempt(f"{case[1]}, with gradients", lambda case=case: recurrence(s, be, case))
+    for case in large(s.emulated, w.scan):
+        s.attempt(f"{case[1]}, and its plain text", lambda case=case: against_plain(s, whole, case))
     for batch, length in w.steps:
         title = f"step {batch} x {length}"
         s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))
