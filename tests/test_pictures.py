@@ -393,17 +393,19 @@ def test_thirteen_curves_are_told_apart(tmp_path):
     assert tall[1] - tall[0] > 10 * 7.5 / 72 * 130
 
 
-def test_words_beside_maps_are_within_the_picture(tmp_path):
-    """Along all of its edges it is white."""
+def test_words_are_within_the_picture(tmp_path):
+    """A long name over one panel, and tokens beside maps: along all of its edges it is white."""
     imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread
     from peref.lab import pictures
 
     words = [*"for_i_in_range(n):_gpq_j_x_=_f(i)_+_f(i_-_1)_y"]
     maps = [[Image("layer 0, head 0", "", "", np.tri(len(words)), ticks=words, top=1.0)]] * 4
     two = [Panel(name, "x", "y", [Curve(np.arange(5), np.arange(5))]) for name in "ab"]
-    pictures.draw(tmp_path / "map.png", "name", ["about"], two, maps)
-    pixels = imread(tmp_path / "map.png")[..., :3]
-    assert all((edge == 1).all() for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]))
+    name = "Which encoding learns induction, and at which lengths"
+    for panels, under in ((two[:1], []), (two, maps)):
+        pictures.draw(tmp_path / "a.png", name, ["about"], panels, under)
+        pixels = imread(tmp_path / "a.png")[..., :3]
+        assert all((edge == 1).all() for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]))
 
 
 @pytest.mark.parametrize("inches", [3.0, 9.2])

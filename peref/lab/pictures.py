@@ -35,7 +35,7 @@ MATPLOTLIB: Any = {
 }
 NOTE: dict[str, Any] = {"fontsize": 7.8, "color": "0.4", "va": "bottom", "linespacing": 1.25}
 NOTE |= {"xycoords": "axes fraction", "textcoords": "offset points"}
-CAPTION = 9.5  # points of the lines over the panels
+TITLE, CAPTION = 16.0, 9.5  # points of the name of a picture, and of the lines over its panels
 OVER: dict[str, Any] = {"fontsize": CAPTION, "color": "0.25"}
 DEEPEST = 1e-12  # of a logarithmic scale, to its top
 # words along a line at a height, which a curve may cross
@@ -76,15 +76,17 @@ def draw(
     size = max(min(max(3.3, 11.0 / across), 5.5), 0.3 + tokens * LEGIBLE / 72) if maps else 0.0
     width = max(columns * PANEL_WIDTH, across * size)
     words = [line for text in about for line in wrapped(text, 0.97 * width)]
-    head = HEAD / 2 + 0.18 * len(words)
+    title = wrapped(name, 0.97 * width, TITLE, "bold")
+    named = 0.4 + 1.2 * TITLE / 72 * (len(title) - 1)
+    head = HEAD / 2 - 0.4 + named + 0.18 * len(words)
     entries = max(legend_under(one) for one in panels)
     heights = [head, (ROW + ENTRY * entries) * rows, *([size * len(maps) + 0.3] if maps else [])]
     undated = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     with matplotlib.rc_context(MATPLOTLIB):  # no settings of the user
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         strips: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
-        strips[0].text(0.012, 0.94, name, fontsize=16, fontweight="bold", va="top")
-        strips[0].text(0.012, 1 - 0.4 / head, "\n".join(words), va="top", linespacing=1.4, **OVER)
+        strips[0].text(0.012, 0.94, "\n".join(title), fontsize=TITLE, fontweight="bold", va="top")
+        strips[0].text(0.012, 1 - named / head, "\n".join(words), va="top", linespacing=1.4, **OVER)
         axes = strips[1].subplots(rows, columns, squeeze=False).ravel()
         for n, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             curves(ax, panel) if isinstance(panel, Panel) else image(ax, panel)
@@ -106,9 +108,9 @@ def draw(
             figure.savefig(path, dpi=130, metadata=undated)
 
 
-def wrapped(text: str, inches: float) -> list[str]:
+def wrapped(text: str, inches: float, size: float = CAPTION, weight: str = "normal") -> list[str]:
     """The words of `text` in lines that are no wider."""
-    font, lines = FontProperties(size=CAPTION), [""]
+    font, lines = FontProperties(size=size, weight=weight), [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if lines[-1] and text_to_path.get_text_width_height_descent(longer, font, False)[0] > 72 * inches:
