@@ -75,10 +75,10 @@ def is_of(plan, found):
     """Raises AssertionError where a document is not what the command of this plan measures."""
     assert (found["corpus"], found["lengths"], found["L"]) == (plan.corpus.sha256, plan.grid, plan.L)
     assert found["samples" if plan.task else "bytes"] == plan.count
-    said = [(entry[key] for key in ("label", "seed", "recipe", "config")) for entry in found["entries"]]
+    said = [[entry[key] for key in ("label", "seed", "recipe", "config")] for entry in found["entries"]]
     tokens = plan.tokens(plan.longest)
     wanted = [(e.label, e.recipe.seed, asdict(e.recipe), e.at(tokens).to_json()) for e in entries(plan)]
-    assert [[*one] for one in said] == json.loads(store.canonical(wanted))
+    assert said == json.loads(store.canonical(wanted))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
