@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -401,6 +402,24 @@ def test_what_is_compiled_ahead_is_what_is_launched(gpu):
     for defines in launch.VARIANTS["attention"]:
         launch.compiled(xp, "attention", "forward", frozenset(defines.items()))
     assert made[len(ahead) :] == ahead
+
+
+def test_a_variant_that_does_not_compile_is_a_row(tmp_path, gpu):
+    """Of its file alone, and the table counts it."""
+    from on_gpu import compiling
+
+    made, refused = Future(), Future()
+    made.set_result(["norm.norm_forward {}: 32 registers, 0 bytes of local memory\n"])
+    refused.set_exception(RuntimeError("an operand is missing"))
+    with fake_cupy.installed() as cp:
+        s = gpu.session.Session(tmp_path, True, "1 compiling", time.monotonic() + 60, cp)
+        for file, variants in (("loss", [made, refused]), ("norm", [made])):
+            s.attempt(f"compile {file}", partial(compiling.kept, s, variants, 0.0))
+    assert [row.get("error", row.get("variants")) for row in s.rows] == [
+        "RuntimeError: an operand is missing",
+        1,
+    ]
+    assert "- compiled side by side: 1 of 2 kernel files, 1 variant, in " in gpu.report.table(s)
 
 
 def test_a_long_row_is_measured_a_few_times(gpu):

@@ -10,6 +10,7 @@ from on_gpu.ceilings import sources
 from on_gpu.session import Session
 from on_gpu.shapes import of
 from peref.backends.cuda.launch import declared
+from peref.errors import counted
 
 # nodes of a step's graph with RoPE and GELU: without layers, and for each; counted under the emulation
 LAUNCHES = {"tf32": (25, 45), "bf16": (28, 47)}
@@ -197,8 +198,8 @@ def table(s: Session) -> str:
     figures = lambda row: ", ".join(f"{key} {x:,.4g}" for key, x in row.items() if isinstance(x, float))
     lines += [
         "",
-        f"- compiled side by side: {len(ready)} of {len(compiled)} kernel files, "
-        f"{sum(row['variants'] for row in ready)} variants, in {seconds:.0f} s",
+        f"- compiled side by side: {len(ready)} of {counted(len(compiled), 'kernel file')}, "
+        f"{counted(sum(row['variants'] for row in ready), 'variant')}, in {seconds:.0f} s",
         *(
             f"- {row['name']}: {row.get('verdict') or row.get('error') or figures(row)}"
             for row in s.rows
@@ -218,11 +219,9 @@ def table(s: Session) -> str:
     said = (f"{kind} {'not measured' if us is None else f'{us:,.0f} us'}" for kind, us in far.items())
     lines.append(f"- attention at {w.long} (must: runs): {', '.join(said)}")
     for kind, (once, each) in LAUNCHES.items():
-        count = s.found(f"launches of a step, {kind}", "launches")
-        expected = f"expected: {once + each * w.layers}"
-        lines.append(
-            f"- launches of a step of {w.layers} layers, {kind}: {count or 'not counted'} ({expected})"
-        )
+        count = s.found(f"launches of a step, {kind}", "launches") or "not counted"
+        step = f"a step of {counted(w.layers, 'layer')}, {kind}"
+        lines.append(f"- launches of {step}: {count} (expected: {once + each * w.layers})")
     kernels = {row["name"].partition(",")[0]: row for row in s.rows if "times_as_fast" in row}
     ratios = (
         f"{name} {row['times_as_fast']:.2f}{'' if row['times_as_fast'] >= GOES else ' GOES'}"
