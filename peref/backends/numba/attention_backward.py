@@ -1,8 +1,8 @@
 """Softmax attention in tiles, backward: nothing of size T x S.
 
     a unit is (sequence, key-value head, part of the queries). For every query block and key tile it makes P
-    again from the logits' log-sum, then dP = dO V', dS = P (dP - <dO, O>), and dV += P' dO, dK += dS' Q, dQ
-    += dS K.
+    again from the logits' log-sum, then dP, dS = P (dP - <dO, O>), and the gradients of values, keys and
+    queries: dP' = V dO', dV += P' dO, dK += dS' Q, dQ += dS K. What lies in the cache is P' and dS'.
 
 Queries are parted only where sequences and heads alone are few; what all queries add to, each part has for
 itself, to be added up afterwards.
@@ -17,25 +17,24 @@ from numba import njit
 
 from peref.backends.numba.arrays import c_reads, f4, f8, i8, reads, writes
 from peref.backends.numba.attention import float64_terms, indices, spans, tables
-from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
-from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.blocks import across_lanes, padded, product, rounded
+from peref.backends.numba.host import COLUMNS, LANES
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.logits import (
     KEYS,
-    MARGIN,
-    QUERIES,
     WIDE,
+    added_to,
     by_distance,
     capped,
-    columns_of,
-    fill,
     keep,
     pick,
-    seen,
+    rows_of,
+    spans_of,
 )
+from peref.backends.numba.queries import QUERIES, slope_lanes
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.vector import dot, slopes
+from peref.backends.numba.vector import dot
 
 
 @njit(**INNER)
@@ -78,25 +77,23 @@ def backward_head(
         or drow.shape[2] > 0
         or dcolumn.shape[3] > 0
     )
-    kt, kc = (
-        np.empty((long // COLUMNS, D, COLUMNS), np.float32),
-        np.empty((wide_d // COLUMNS, long, COLUMNS), np.float32),
-    )
-    vt = np.empty((long // COLUMNS, E, COLUMNS), np.float32)
-    over_keys(k[b, g], kt)
-    over_channels(k[b, g], kc)
-    over_keys(v[b, g], vt)
+    keys, values = np.empty((long, wide_d), np.float32), np.empty((long, wide_e), np.float32)
+    padded(k[b, g], 0, keys)
+    padded(v[b, g], 0, values)
     # their gradients, padded
     K, V = np.zeros((long, wide_d), np.float32), np.zeros((long, wide_e), np.float32)
     Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
-    P, Z = np.empty((QUERIES, KEYS), np.float32), np.zeros((QUERIES, WIDE), np.float32)
-    dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
-    U = np.empty((QUERIES if cap > 0 else 0, KEYS), np.float32)
-    delta, length, size = (
+    Q_across, A_across = np.empty((wide_d, QUERIES), np.float32), np.empty((wide_e, QUERIES), np.float32)
+    P, Z = np.empty((KEYS, QUERIES), np.float32), np.zeros((KEYS + 1, WIDE), np.float32)
+    dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS * QUERIES, np.float32)
+    U = np.empty((KEYS if cap > 0 else 0, QUERIES), np.float32)
+    top, delta, length, size = (
         np.empty(QUERIES, np.float32),
+        np.zeros(QUERIES, np.float32),
         np.empty(QUERIES, np.float32),
         np.empty(long // KEYS, np.float32),
     )
+    low, high = np.empty(QUERIES, np.int32), np.empty(QUERIES, np.int32)
     sizes(k[b, g], size)
     for h in range(g * (H // G), (g + 1) * (H // G)):
         for first in range(
@@ -105,17 +102,15 @@ def backward_head(
             rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
             padded(q[b, h], first, Q)
             padded(do[b, :, h], first, A)
-            dQ[:] = 0
-            P[rows:] = 0
-            Z[rows:] = 0
-            start, stop = S, 0
+            across_lanes(Q_across, Q)
+            across_lanes(A_across, A)
+            dQ[:], top[:] = 0, np.inf
+            start, stop, inner, outer = spans_of(see, rows, low, high)
             for r in range(rows):
+                top[r] = lse[b, h, first + r]
                 delta[r] = dot(A, r * wide_e, o, ((b * T + first + r) * H + h) * E, E)
                 length[r] = abs(scale) * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
-                if see[r, 0] < see[r, 1]:
-                    start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
             for key in range(start // KEYS * KEYS, stop, KEYS):
-                top = lse[b, h, first:]
                 if skips(
                     b,
                     h,
@@ -134,84 +129,98 @@ def backward_head(
                     column,
                 ):
                     continue
-                left, right = columns_of(start, stop, key)
-                at, many = key + left, (right - left) // COLUMNS
+                left, right, a, z = rows_of(start, stop, inner, outer, key)
+                at, many, of_p, of_z = key + left, right - left, left * QUERIES, left * WIDE + LANES
                 product(
-                    P, left, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False
+                    P,
+                    of_p,
+                    QUERIES,
+                    keys,
+                    at * wide_d,
+                    wide_d,
+                    1,
+                    many,
+                    Q_across,
+                    0,
+                    COLUMNS,
+                    QUERIES,
+                    QUERIES // COLUMNS,
+                    D,
+                    False,
                 )
                 product(
                     Z,
-                    MARGIN + left,
+                    of_z,
                     WIDE,
-                    A,
-                    0,
+                    values,
+                    at * wide_e,
                     wide_e,
                     1,
-                    QUERIES,
-                    vt,
-                    at * E,
-                    E * COLUMNS,
-                    COLUMNS,
                     many,
+                    A_across,
+                    0,
+                    COLUMNS,
+                    QUERIES,
+                    QUERIES // COLUMNS,
                     E,
                     False,
                 )
-                for r in range(rows):
-                    (a, z), t = seen(see, r, key), first + r
-                    if cap > 0:
-                        capped(P[r], U[r], a, z, scale, cap)
-                    if simple and table.shape[1]:
-                        slopes(
-                            P,
-                            r * KEYS + a,
-                            Z,
-                            r * WIDE + MARGIN + a,
-                            z - a,
-                            scale,
-                            table,
-                            h * table.shape[1] + base - t + key + a,
-                            lse[b, h, t],
-                            delta[r],
-                        )
-                    else:
-                        if not simple:
-                            fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
-                        slopes(
-                            P,
-                            r * KEYS + a,
-                            Z,
-                            r * WIDE + MARGIN + a,
-                            z - a,
-                            scale,
-                            added,
-                            a,
-                            lse[b, h, t],
-                            delta[r],
-                        )
-                    blank(P[r], left, a)
-                    blank(P[r], z, right)
-                    blank(Z[r], MARGIN, MARGIN + a)
-                    blank(Z[r], MARGIN + z, MARGIN + right + MARGIN)
-                    if others:
+                if cap > 0:
+                    capped(P, U, left, right, scale, cap)
+                there, apart = added_to(
+                    added,
+                    simple,
+                    b,
+                    h,
+                    first,
+                    rows,
+                    key,
+                    left,
+                    right,
+                    see,
+                    table,
+                    index,
+                    base,
+                    term,
+                    row,
+                    column,
+                )
+                slope_lanes(
+                    P, of_p, at, a, z, many, scale, added, there, apart, low, high, Z, of_z, WIDE, top, delta
+                )
+                if others:
+                    for r in range(rows):
+                        begin, end = max(left, see[r, 0] - key), min(right, see[r, 1] - key)
                         keep(
-                            Z[r, MARGIN:], b, h, t, key, a, z, index, dtable[part], dterm, drow, dcolumn[part]
+                            Z[:, LANES + r],
+                            b,
+                            h,
+                            first + r,
+                            key,
+                            begin,
+                            end,
+                            index,
+                            dtable[part],
+                            dterm,
+                            drow,
+                            dcolumn[part],
                         )
                 if dtable.shape[3] and not index.shape[2]:
-                    by_distance(dtable[part, b, h], Z, base - first + key, rows, right)
+                    by_distance(dtable[part, b, h], Z, base + first - key, left, right)
                 if cap > 0:
-                    for r in range(rows):
-                        a, z = seen(see, r, key)
-                        for j in range(a, z):
-                            Z[r, MARGIN + j] *= U[r, j]
+                    for j in range(left, right):
+                        for r in range(QUERIES):
+                            if Z[j, LANES + r] != 0:  # where a query does not see the key, U may be NaN
+                                Z[j, LANES + r] *= U[j, r]
                 product(
                     V,
                     at * wide_e,
                     wide_e,
                     P,
-                    left,
+                    of_p,
+                    QUERIES,
                     1,
-                    KEYS,
-                    right - left,
+                    many,
                     A,
                     0,
                     COLUMNS,
@@ -225,10 +234,10 @@ def backward_head(
                     at * wide_d,
                     wide_d,
                     Z,
-                    MARGIN + left,
-                    1,
+                    of_z,
                     WIDE,
-                    right - left,
+                    1,
+                    many,
                     Q,
                     0,
                     COLUMNS,
@@ -242,16 +251,16 @@ def backward_head(
                     0,
                     wide_d,
                     Z,
-                    MARGIN + left,
-                    WIDE,
+                    of_z,
                     1,
+                    WIDE,
                     QUERIES,
-                    kc,
-                    at * COLUMNS,
-                    long * COLUMNS,
+                    keys,
+                    at * wide_d,
                     COLUMNS,
+                    wide_d,
                     wide_d // COLUMNS,
-                    right - left,
+                    many,
                     True,
                 )
             for r in range(rows):

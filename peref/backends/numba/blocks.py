@@ -1,8 +1,7 @@
-"""Matrices in tiles: packed into panels (matrix.py), padded with zeros, multiplied.
+"""Matrices in tiles: padded with zeros, multiplied.
 
-Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the
-channels. Bound: packing and padding memory, each number read and written once; products the multiplier
-(tile.py), for as long as a panel stays in the first cache.
+Bound: padding memory, each number read and written once; products the multiplier (tile.py), for as long as
+what they read of B stays in the first cache.
 """
 
 from numba import njit
@@ -10,35 +9,12 @@ from numba import njit
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER
 from peref.backends.numba.tile import SHORT_ROWS, short_add, short_set, tile_add, tile_set
-from peref.backends.numba.vector import copy
+from peref.backends.numba.vector import copy, transpose_block
 
 
 @njit(**INNER)
 def rounded(n, step):
     return (n + step - 1) // step * step
-
-
-@njit(**INNER)
-def over_keys(x, out):
-    """x [S,D] as panels over the keys, [S'/COLUMNS,D,COLUMNS]."""
-    S, D = x.shape
-    for s in range(out.shape[0] * COLUMNS):
-        p, c = s // COLUMNS, s % COLUMNS
-        for d in range(D):
-            out[p, d, c] = x[s, d] if s < S else 0
-
-
-@njit(**INNER)
-def over_channels(x, out):
-    """x [S,D] as panels over the channels, [D'/COLUMNS,S',COLUMNS]."""
-    S, D = x.shape
-    for p in range(out.shape[0]):
-        width = min(COLUMNS, D - p * COLUMNS)
-        for s in range(out.shape[1]):
-            for c in range(width if s < S else 0):
-                out[p, s, c] = x[s, p * COLUMNS + c]
-            for c in range(width if s < S else 0, COLUMNS):
-                out[p, s, c] = 0
 
 
 @njit(**INNER)
@@ -78,6 +54,9 @@ def padded(x, t, out):
 
 
 @njit(**INNER)
-def blank(x, first, stop):
-    for n in range(first, stop):
-        x[n] = 0
+def across_lanes(y, x):
+    """y [N,M] = x' for x [M,N] of whole LANES."""
+    M, N = x.shape
+    for m in range(0, M, LANES):
+        for n in range(0, N, LANES):
+            transpose_block(y, n * M + m, M, x, m * N + n, N)

@@ -1,12 +1,11 @@
-"""What is added to the scaled products of queries and keys, and what its gradients are made of, a row of a
-tile at a time.
+"""What is added to the scaled products of queries and keys, and what its gradients are made of.
 
-A tile is QUERIES x KEYS. A table of distances is read by diagonal, so a row of the tile is a run of it and
-needs no copy; an index, a term, a row and a column are put together into one row first. The gradient of a
-table by distance is the sum of each diagonal of dS: a tile of dS has MARGIN columns of zeros beside it, so
-that its diagonals are rows of a slanted array and one pass adds them up. Bound: reading and writing a tile
-that lies in the first two caches, once for each thing that is added; a term, and its gradient, come from
-memory.
+A tile is KEYS x QUERIES: a row is a key, a lane a query (queries.py). A table of distances is read by
+diagonal, so the rows of a tile are runs of one line of it; an index, a term, a row and a column are put
+together into a tile first, a query at a time. The gradient of a table by distance is the sum of each diagonal
+of dS: a row of dS has LANES zeros before it, so that its diagonals are columns of a slanted array. Bound:
+reading and writing a tile that lies in the first two caches, once for each thing that is added; a term, and
+its gradient, come from memory.
 """
 
 import math
@@ -14,15 +13,14 @@ import math
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.blocks import rounded
-from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.host import LANES
 from peref.backends.numba.kernel import INNER
-from peref.backends.numba.vector import diagonals
+from peref.backends.numba.queries import QUERIES
+from peref.backends.numba.vector import copy, diagonals
 
-QUERIES = 32
 KEYS = 256
-MARGIN = QUERIES
-WIDE = MARGIN + KEYS + MARGIN
+MULTIPLE = 8  # rows of a product (blocks.py)
+WIDE = LANES + QUERIES
 
 
 @njit(**INNER)
@@ -33,7 +31,7 @@ def pick(x, n):
 
 @njit(**INNER)
 def extra(out, k, a, b, table, index, base, term, row, column):
-    """What is added to the scaled products of one row in columns a..b of the tile at key k: table, term,
+    """What is added to the scaled products of one query and the keys a..b of the tile at key k: table, term,
     and row + column in their own dtype.
     """
     for j in range(a, b):
@@ -43,7 +41,7 @@ def extra(out, k, a, b, table, index, base, term, row, column):
             out[j] += table[index[k + j]]
     elif len(table):
         for j in range(a, b):
-            out[j] += table[base + k + j]
+            out[j] += table[base - k - j]
     if len(term) == 1:
         for j in range(a, b):
             out[j] += term[0]
@@ -73,12 +71,14 @@ def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
     r = row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], t)] if has else 0.0
     columns = column[pick(len(column), b), pick(column.shape[1], h)] if has else column[0, 0]
     mine = table[h] if table.shape[1] else table[0]
-    extra(added, key, a, z, mine, there, base - t, terms, r, columns)
+    extra(added, key, a, z, mine, there, base + t, terms, r, columns)
 
 
 @njit(**INNER)
 def keep(ds, b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn):
-    """Add one row of dS to the gradients that somebody asked for, but for a table's by distance."""
+    """Add what one query has in dS to the gradients that somebody asked for, but for a table's by
+    distance.
+    """
     if dtable.shape[2] and index.shape[2]:
         mine, there = dtable[b, h], index[pick(len(index), b), t]
         for j in range(a, z):
@@ -95,36 +95,72 @@ def keep(ds, b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn):
 
 
 @njit(**INNER)
-def by_distance(total, Z, at, rows, width):
-    """Add the diagonals of a tile [rows,width], which lies MARGIN columns in and has zeros around it; that
-    of column 0, row 0 to total[at].
+def added_to(added, simple, b, h, first, rows, key, left, right, see, table, index, base, term, row, column):
+    """What is added to the rows left..right of a tile, in `added` [KEYS QUERIES]: where its row `left`
+    begins, and how far apart rows are.
     """
-    first, last = max(1 - rows, -at), min(width, len(total) - at)
-    diagonals(total, at + first, Z, MARGIN + first, Z.shape[1] + 1, rows, max(0, last - first))
+    if not simple:
+        tile = added.reshape(KEYS, QUERIES)
+        for r in range(rows):
+            a, z = max(left, see[r, 0] - key), min(right, see[r, 1] - key)
+            fill(tile[:, r], b, h, first + r, key, a, z, table, index, base, term, row, column)
+        return left * QUERIES, QUERIES
+    N = table.shape[1]
+    if N == 0:
+        return 0, 0  # zeros
+    at = base + first - key - (right - 1)  # of the last key for the first query
+    start, stop = max(-at, 0), min(right - left + QUERIES, N - at)
+    copy(added, start, table, h * N + at + start, max(0, stop - start))
+    return right - 1 - left, -1
 
 
 @njit(**INNER)
-def capped(p, slope, a, z, scale, cap):
-    """One row of products in columns a..z, in place: what times `scale` is cap tanh(scale p / cap), and the
-    slope of that.
+def by_distance(total, Z, at, left, right):
+    """Add the diagonals of the rows left..right of dS, in Z [KEYS + 1,WIDE]; that of row 0, lane 0 to
+    total[at].
     """
-    for j in range(a, z):
-        t = np.float32(math.tanh(p[j] * scale / cap))
-        p[j] = t * cap / scale
-        slope[j] = np.float32(1) - t * t
+    last = min(QUERIES - left, len(total) - at)
+    for d in range(max(1 - right, -at), last, LANES):
+        first, stop = max(left, 1 - LANES - d), min(right, QUERIES - d)
+        start = first * (WIDE + 1) + LANES + d
+        diagonals(total, at + d, Z, start, WIDE + 1, stop - first, min(LANES, last - d))
 
 
 @njit(**INNER)
-def seen(see, r, key):
-    """The columns of the tile at `key` that row r sees, from the first to one beyond the last."""
-    first = min(max(see[r, 0] - key, 0), KEYS)
-    return first, max(first, min(see[r, 1] - key, KEYS))
+def capped(p, slope, left, right, scale, cap):
+    """The rows left..right of products in place: what times `scale` is cap tanh(scale p / cap), and the slope
+    of that.
+    """
+    for j in range(left, right):
+        for r in range(QUERIES):
+            t = np.float32(math.tanh(p[j, r] * scale / cap))
+            p[j, r] = t * cap / scale
+            slope[j, r] = np.float32(1) - t * t
 
 
 @njit(**INNER)
-def columns_of(start, stop, key):
-    """The panels of the tile at `key` that hold keys from start to stop: first column and one beyond."""
-    return max(start - key, 0) // COLUMNS * COLUMNS, rounded(min(stop - key, KEYS), COLUMNS)
+def spans_of(see, rows, low, high):
+    """The keys each of `rows` queries sees, for the vectors; which one sees, from the first to one beyond the
+    last; which all see.
+    """
+    start, stop, inner, outer = see[0, 0], see[0, 0], np.int64(0), np.int64(1 << 62)
+    for r in range(QUERIES):
+        low[r], high[r] = (see[r, 0], see[r, 1]) if r < rows else (0, 0)
+        if low[r] < high[r]:
+            start, stop = (min(start, low[r]), max(stop, high[r])) if start < stop else (low[r], high[r])
+        inner, outer = max(inner, low[r]), min(outer, high[r])
+    return start, stop, inner, outer
+
+
+@njit(**INNER)
+def rows_of(start, stop, inner, outer, key):
+    """Of the tile at `key`: the rows that hold keys from start to stop, in whole MULTIPLEs, first and one
+    beyond; those of them that all queries see, from the first of these.
+    """
+    left = max(start - key, 0) // MULTIPLE * MULTIPLE
+    right = min((stop - key + MULTIPLE - 1) // MULTIPLE * MULTIPLE, KEYS)
+    a = min(max(inner - key, left), right)
+    return left, right, a - left, max(a, min(outer - key, right)) - left
 
 
 @njit(**INNER)

@@ -49,14 +49,12 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
     """
     if limit == -np.inf:
         return False
-    most = np.float32(0)
+    most, N = np.float32(0), table.shape[1]
     if index.shape[2]:
-        most += largest(table[h], 0, table.shape[1])
-    elif table.shape[1]:
-        begin = max(base - (first + rows - 1) + key, 0)
-        most += largest(
-            table[h], min(begin, table.shape[1] - 1), max(min(base - first + key + KEYS, table.shape[1]), 1)
-        )
+        most += largest(table[h], 0, N)
+    elif N:
+        begin = min(max(base + first - key - KEYS + 1, 0), N - 1)
+        most += largest(table[h], begin, max(min(base + first + rows - key, N), 1))
     far = 0.0
     if column.shape[2]:
         line = column[pick(len(column), b), pick(column.shape[1], h)]

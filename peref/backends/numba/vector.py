@@ -9,7 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import f4, i8, void
-from peref.backends.numba.emit import I32, I64, MASK, VEC, constant, each, intrinsic_of
+from peref.backends.numba.emit import I32, I64, IVEC, MASK, VEC, constant, each, intrinsic_of
 from peref.backends.numba.host import LANES
 
 
@@ -98,29 +98,6 @@ def exp_sum(typingctx, s, at, n, m):
 
 
 @intrinsic
-def slopes(typingctx, s, at, z, z_at, n, scale, t, t_at, less, off):
-    """s = exp(s scale + t - less), then z = s (z - off), over n elements, in place: P and dS of a row,
-    whose log-sum is `less`.
-    """
-
-    def body(e):
-        _, at, _, z_at, n, scale, _, t_at, less, off = e.args
-        by, below, mean = e.splat(scale), e.splat(less), e.splat(off)
-
-        def step(k, mask):
-            places = e.at(0, e.b.add(at, k)), e.at(2, e.b.add(z_at, k)), e.at(6, e.b.add(t_at, k))
-            x, d, bias = (e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places)
-            y = e.exp_of_less(e.b.fsub(e.fma(x, by, bias), below))
-            for out, p in ((y, places[0]), (e.b.fmul(y, e.b.fsub(d, mean)), places[1])):
-                e.store(out, p) if mask is None else e.store_some(out, p, mask)
-            return []
-
-        each(e, n, step)
-
-    return intrinsic_of(void, (s, i8, z, i8, i8, f4, t, i8, f4, f4), body)
-
-
-@intrinsic
 def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
     """y += the sum of `count` rows of x, over n elements: rows are `row` apart. y is float64; a sum is
     made in float32 first.
@@ -169,3 +146,24 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
         each(e, n, step)
 
     return intrinsic_of(void, (y, i8, x, i8, i8, i8, i8), body)
+
+
+@intrinsic
+def transpose_block(typingctx, y, y_at, y_row, x, x_at, x_row):
+    """y = x' for LANES x LANES numbers, rows y_row and x_row apart."""
+
+    def body(e):
+        b, (_, y_at, y_row, _, x_at, x_row) = e.b, e.args
+        at = lambda k, at, row, n: e.at(k, b.add(at, b.mul(ir.Constant(I64, n), row)))
+        rows = [e.load(at(3, x_at, x_row, n)) for n in range(LANES)]
+        half = LANES // 2
+        for _ in range(half.bit_length()):  # each turns the bits of (row, lane) by one place
+            rows = [
+                b.shuffle_vector(one, two, ir.Constant(IVEC, [k for n in part for k in (n, LANES + n)]))
+                for one, two in zip(rows[:half], rows[half:], strict=True)
+                for part in (range(half), range(half, LANES))
+            ]
+        for n, x in enumerate(rows):
+            e.store(x, at(0, y_at, y_row, n))
+
+    return intrinsic_of(void, (y, i8, i8, x, i8, i8), body)

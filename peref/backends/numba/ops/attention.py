@@ -1,5 +1,5 @@
-"""Attention (attention.py, attention_backward.py): the table reversed, what is absent without elements,
-what is asked for made.
+"""Attention (attention.py, attention_backward.py): what is absent without elements, what is asked for
+made.
 """
 
 import math
@@ -60,15 +60,14 @@ def with_four_axes(table, term, row, column, at, B, H):
 
 
 def kernel_table(table, at, B, H):
-    """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the
-    index [1 or B,T,S] where they are not; and where slot 0 of query 0 is.
+    """The table for the kernels, [H,N] float32; the index [1 or B,T,S] where positions are not
+    consecutive; and where slot 0 of query 0 is where they are.
     """
     if table is None:
         return np.zeros((1, 0), np.float32), np.zeros((1, 1, 0), np.int32), 0
     table = np.broadcast_to(table, (H, table.shape[1])).astype(np.float32, order="C")
     if at.consecutive:
-        first = int(at.distances[0]) + len(at.distances) - 1
-        return np.ascontiguousarray(table[:, ::-1]), np.zeros((1, 1, 0), np.int32), first - (at.S - at.T)
+        return table, np.zeros((1, 1, 0), np.int32), at.S - at.T - int(at.distances[0])
     index = at.index.astype(np.int32)
     beside("attention: positions of the place", index, (B, at.T, at.S))
     return table, index if index.ndim == 3 else index[None], 0
@@ -121,11 +120,11 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
         whole = np.logaddexp(np.where(lse == np.inf, -np.inf, lse), sinks[:, None])
         o *= np.exp(np.where(lse == np.inf, -np.inf, lse) - whole).swapaxes(1, 2)[..., None]
         less, lse = np.exp(sinks[:, None] - whole), np.where(lse == np.inf, lse, whole)
-    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, less, at.consecutive)
+    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, less)
 
 
 def attention_backward(saved, dy, wants):
-    q, k, v, o, lse, added, like, less, consecutive = saved
+    q, k, v, o, lse, added, like, less = saved
     (B, H, T, D), (_, G, S, E), shapes = q.shape, v.shape, (k.shape, v.shape)
     k, v = over_sequences(B, k, v)
     asked = [a is not None and want for a, want in zip(like, wants[3:7], strict=True)]
@@ -147,8 +146,7 @@ def attention_backward(saved, dy, wants):
         dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit
     )
     dk, dv = (x[0] if parts == 1 else x.sum(0) for x in (dk, dv))
-    table = dtable.sum((0, 1))[:, :: -1 if consecutive else 1]
-    found = [table, dterm, drow[..., None], dcolumn.sum(0)[:, :, None]]
+    found = [dtable.sum((0, 1)), dterm, drow[..., None], dcolumn.sum(0)[:, :, None]]
     given = [
         unbroadcast(g, a[0]).astype(a[1]) if want else None
         for g, a, want in zip(found, like, asked, strict=True)
