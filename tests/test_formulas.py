@@ -14,7 +14,7 @@ from making.witness import witnessed
 from peref.encodings import get, names
 from peref.golden.diagnosis.answer import BROKEN, Answer
 from peref.golden.diagnosis.engine import part_of
-from peref.golden.diagnosis.formulas import FUNCTIONS, OPERATORS, forwards, remade, variants
+from peref.golden.diagnosis.formulas import FUNCTIONS, OPERATORS, forwards, of_formulas, remade, variants
 from peref.golden.diagnosis.summary import Summary
 from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
@@ -103,6 +103,24 @@ def test_what_gives_no_numbers_is_left_out():
     """A text that was changed may give an array of None."""
     with pytest.raises(ValueError, match="of no numbers"):
         remade(lambda x: x, lambda f: lambda x: np.where(x > 0, None, 0))(np.ones(3))
+
+
+def test_a_step_of_a_layer_has_the_flag_of_what_it_reads(book):
+    """By the parameter or option in it, or the part that it is an argument of; where none says it, the flag
+    of the whole layer is a guess.
+    """
+    entry = book.entries["gated_deltanet.op/default"]
+    answer = Answer(entry, {"y": Tensor("F64", np.zeros(entry.want("y").shape))})
+    found = {one.trap.words.partition(" where ")[2]: one for one in of_formulas(answer)}
+    flags = {
+        "D ** (-0.5) belongs, in mix": "delta.scale",
+        "be.linear(x, p['a.weight'], None) belongs, in mix": "delta.decay",
+        "be.linear(x, p['z.weight'], None) belongs, in mix": "mix.gate",
+    }
+    for words, flag in flags.items():
+        assert (found[words].trap.flag, found[words].vague) == (flag, False), words
+    of_all = found["(be.activated_linear(y, z, p['o.weight'], None, None), after) belongs, in mix"]
+    assert (of_all.trap.flag, of_all.vague) == ("delta.projections", True)
 
 
 def test_words_say_both_texts():

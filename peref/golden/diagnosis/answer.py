@@ -50,7 +50,7 @@ class Trap:
 class Guess:
     """A bug, and what it gives for a case: tensors, or None where it cannot show. `sure` is how much it is
     worth where it fits. `invented`: a number in it was fitted, and is none that somebody would write.
-    `backward`: it is one at derivatives alone.
+    `backward`: it is one at derivatives alone. `vague`: its flag is that of much else besides.
     """
 
     trap: Trap
@@ -58,6 +58,7 @@ class Guess:
     sure: float = 1.0
     invented: bool = False
     backward: bool = False
+    vague: bool = False
 
 
 def guess(

@@ -12,7 +12,7 @@ import numpy as np
 from peref.golden.diagnosis.answer import NEARLY, SHOWN, Answer, Clue, Guess, Trap, guess
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, rows
 from peref.golden.diagnosis.rotation import in_few
-from peref.golden.diagnosis.tensor import factor_of
+from peref.golden.diagnosis.tensor import factor_in, factor_of
 from peref.golden.spec.cases import Case
 from peref.hooks import softmax_scale
 
@@ -182,6 +182,19 @@ def of_scale(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
         if answer.near("scores", rest + c * (g - rest)):
             yield Clue(Trap("attn.scale", words), SHOWN)
         yield guess("attn.scale", words, computed(scale=of_sizes(c * scale, scale, case)), 0.99)
+    if (c := factor_in(answer, "scores")) is not None:
+        words = f"your logits are the golden ones times {c:.6g}, with all that is added to them"
+        yield guess("attn.scale", words, computed(outputs=logits_times(c)), 0.97)
+
+
+def logits_times(c: float) -> Any:
+    of_logits = softmax(lambda p, s, case: to_one(raised(c * s)))
+
+    def outputs(found: Any, answer: Answer) -> Any:
+        made = of_logits(found, answer)
+        return made and made | {"scores": c * made["scores"]}
+
+    return outputs
 
 
 def of_sizes(value: float, scale: float, mine: Any) -> Any:

@@ -172,10 +172,12 @@ def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
     shared: dict[tuple[str, str], dict[str, Any]] = {}  # what is changed in a helper is changed for all
     for name, op in {one.name: one.op for one in tape.seen}.items():
         for one in variants(op.backward):
-            shared.setdefault((one.words, KNOWN.get(name) or f"grad.{one.kind}"), {})[name] = one.function
+            flag = KNOWN.get(name) or (one.kind and f"grad.{one.kind}")
+            shared.setdefault((one.words, flag), {})[name] = one.function
     for (words, flag), some in shared.items():
         said = f"the derivative of {' and '.join(some)} is another: {words}"
-        yield guess(flag, said, with_others(some), 0.93)
+        found = guess(flag or "grad.factor", said, with_others(some), 0.93 if flag else 0.92)
+        yield replace(found, vague=not flag)
 
 
 def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, str, Remade, float]]:

@@ -11,7 +11,7 @@ import ast
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from peref.encodings import get
-from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.encodings import get, options
+from peref.encodings.record import HOOKS
+from peref.golden.diagnosis.answer import EVERYWHERE, Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import family, part_of, with_parts
 from peref.ops.activation import gelu
 from peref.tape import Op
 
-SURE = 0.95  # less than what has words of its own
+SURE, VAGUE = 0.95, 0.94  # less than what has words of its own; and whose flag is not
 OPERATORS: dict[type, tuple[str, ...]] = {  # a, b: its operands
     ast.Add: ("a - b", "a", "b"),
     ast.Sub: ("a + b", "a", "b", "b - a"),
@@ -230,7 +231,8 @@ def of_call(node: Any, name: str) -> Iterator[Any]:
 @dataclass(frozen=True)
 class Place:
     """Where an expression may be another: who holds it, in which field and at which place of a list; itself,
-    the smallest one around it that says enough, and the statement.
+    the smallest one around it that says enough, the statement, and the functions that it is an argument of,
+    the nearest first.
     """
 
     holder: Any
@@ -239,6 +241,7 @@ class Place:
     node: Any
     around: Any
     statement: Any
+    within: tuple[str, ...] = ()
 
     def put(self, node: Any) -> None:
         if self.n is None:
@@ -247,10 +250,14 @@ class Place:
             getattr(self.holder, self.field)[self.n] = node
 
 
-def places(parent: Any, saves: bool, around: Any = None, statement: Any = None) -> Iterator[Place]:
+def places(
+    parent: Any, saves: bool, around: Any = None, statement: Any = None, within: tuple[str, ...] = ()
+) -> Iterator[Place]:
     """`saves`: of what a function returns, all but the first is for its derivative."""
     if isinstance(parent, ast.stmt):
-        around, statement = None, parent
+        around, statement, within = None, parent, ()
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+        within = (parent.func.id, *within)
     if isinstance(parent, ast.Return) and saves and isinstance(parent.value, ast.Tuple):
         parent = ast.Tuple(parent.value.elts[:1])
     for field, value in ast.iter_fields(parent):
@@ -260,10 +267,10 @@ def places(parent: Any, saves: bool, around: Any = None, statement: Any = None) 
             short = isinstance(node, ast.Constant | ast.Name | ast.UnaryOp)
             if isinstance(node, ast.expr):
                 here = around or node if short else node
-                yield Place(parent, field, n, node, here, statement)
-                yield from places(node, saves, here, statement)
+                yield Place(parent, field, n, node, here, statement, within)
+                yield from places(node, saves, here, statement, within)
             else:
-                yield from places(node, saves, around, statement)
+                yield from places(node, saves, around, statement, within)
 
 
 def repeated_calls(tree: Any, saves: bool) -> dict[str, list[Place]]:
@@ -292,6 +299,12 @@ def names_in(node: Any) -> list[str]:
     return [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
 
 
+def said_in(node: Any) -> list[str]:
+    """The names in an expression and, as p.NAME, the parameters that it reads."""
+    texts = (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return [*(f"p.{text}" for text in texts), *names_in(node)]
+
+
 def left_alone(parent: Any, field: str, node: Any) -> bool:
     """Checks, loops, shapes and settings."""
     match parent, node:
@@ -311,14 +324,15 @@ def left_alone(parent: Any, field: str, node: Any) -> bool:
 
 @dataclass(frozen=True)
 class Variant:
-    """A function with one expression changed: in words, the names that it and its statement have, what a
-    derivative suffers that is changed so, and the function whose call it is.
+    """A function with one expression changed: in words, what says which step that is (the names that its
+    statement sets, those in it and around it, the functions that it is an argument of), what a derivative
+    suffers that is changed so, and the function whose call it is.
     """
 
     words: str
     function: Any
     names: tuple[str, ...]
-    kind: str = "factor"
+    kind: str = ""
     called: str = ""
 
 
@@ -326,15 +340,21 @@ Made = Callable[..., Variant]
 
 
 def harm_of(node: Any, new: Any) -> str:
-    """The end of a flag of derivatives: a sign, a part of a sum, another time, else a factor."""
+    """The end of a flag of derivatives: a sign, a part of a sum, another time, a factor; "" where it is none
+    of these.
+    """
     match node, new:
         case (ast.BinOp(op=ast.Add() | ast.Sub(), left=a, right=b), _) if new in (a, b):
             return "sum"
+        case (ast.BinOp(op=ast.Mult() | ast.Div(), left=a, right=b), _) if new in (a, b):
+            return "factor"
+        case ast.Constant(), _:
+            return "factor"
         case (ast.UnaryOp(), _) | (ast.BinOp(op=ast.Add() | ast.Sub()), ast.BinOp(op=ast.Add() | ast.Sub())):
             return "sign"
         case (ast.Subscript(), _) | (ast.Call(func=ast.Attribute(attr="cumsum")), _):
             return "time"
-    return "factor"
+    return ""
 
 
 @cache
@@ -379,8 +399,8 @@ def one_step(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
         right = f"stands where {ast.unparse(place.around)} belongs"
         sets = set_by(place.statement, place.node)
         near = names_in(place.statement) if len(known) <= MOST_NAMES else ()
-        names = (*names_in(place.node), *names_in(place.around), *sets)
         called = getattr(getattr(place.node, "func", None), "id", "")
+        names = (*sets, *said_in(place.node), *place.within, *said_in(place.around))
         others_here = list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets}))
         if isinstance(place.holder, ast.keyword) and place.holder.arg in FACTORS:
             others_here += [ast.Constant(1.0), with_nodes("a * a", a=place.node)]
@@ -514,10 +534,35 @@ def of_formulas(answer: Answer, case: Any) -> Iterator[Guess]:
     for name in parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", TOPIC.get(name, name), "")
         for one in variants(f, parts) if flag else ():
-            asked = [*(f"{name}.{letter}" for letter in one.names), *({one.called} & {*parts})]
-            own = (flag_of(answer, "functions", letter, "") for letter in asked)
+            own = next(filter(None, flags_of_step(answer, name, one.names)), "")
+            own = own or flag_of(answer, "functions", one.called, "") if one.called in parts else own
             gives = forwards(name, f, lambda _, one=one: one.function)
-            yield guess(next(filter(None, own), flag), f"your formula is another: {one.words}", gives, SURE)
+            vague = not own and of_several(answer, name)
+            sure = VAGUE if vague else SURE
+            found = guess(own or flag, f"your formula is another: {one.words}", gives, sure)
+            yield replace(found, vague=vague)
+
+
+def flags_of_step(answer: Answer, part: str, names: Iterable[str]) -> Iterator[str]:
+    """The flags of what says which step of a part it is. A hook is all that an encoding does: there a
+    parameter, an option or another part says it too.
+    """
+    assert answer.case is not None
+    encoding = get(answer.case.encoding)
+    for name in names:
+        yield flag_of(answer, "functions", f"{part}.{name}", "")
+        if part in HOOKS and name.startswith("p."):
+            yield flag_of(answer, "parameters", name[2:], "")
+        if part in HOOKS and name in encoding.parts:
+            yield flag_of(answer, "functions", name, "")
+        if part in HOOKS and ("options", name) not in EVERYWHERE and name in options(encoding):
+            yield flag_of(answer, "options", name, "")
+
+
+def of_several(answer: Answer, part: str) -> bool:
+    """Whether a part does what several flags are of: a layer, or a recurrence."""
+    inside = answer.entry.vectors.words["means"].get("recurrence", ())
+    return part == "mix" or any(name.startswith(f"{part}.") for name in inside)
 
 
 TOPIC = {"rising": "ramp", "slow_pairs": "ramp"}  # what several functions make together

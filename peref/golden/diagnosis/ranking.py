@@ -111,7 +111,7 @@ class Said:
     guess: Guess | None = None
     confirmed: bool = True
     whole: bool = False
-    alone: bool = True  # no other trap does as much
+    alone: bool = True  # no other trap does as much, and its flag says what is wrong
     gives: tuple[float, ...] = ()  # of a guess: what it gives of each failing case that was tried
     spoils: bool = False  # of a guess: it makes wrong what is right
     others: tuple[Guess, ...] = ()  # guesses of the same flag that give the other cases
@@ -169,7 +169,7 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: (not one.whole, -one.weight))
-    rivals = (one for one in said[1:] if one.whole and one.trap.flag not in GENERAL_FLAGS)
+    rivals = (one for one in said[1:] if one.whole and one.alone and one.trap.flag not in GENERAL_FLAGS)
     if (rival := next(rivals, None)) and rival.weight > RIVAL * said[0].weight:
         words = f"{said[0].trap.evidence}; {rival.trap.flag} gives as much: {rival.trap.words}"
         said[0] = replace(said[0], trap=replace(said[0].trap, evidence=words), alone=False)
@@ -316,6 +316,7 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
         evidence += f", but gives something else in {len(lost)} of {len(kept)} cases that are right"
     elif kept:
         evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
+    evidence += "; this flag is of much else besides" if one.vague else ""
     weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
     whole = weight > ENOUGH and not one.invented
     return Said(
@@ -324,6 +325,7 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
         one,
         not one.invented,
         whole,
+        not one.vague,
         gives=tuple(fit or 0.0 for _, fit in asked),
         spoils=bool(lost),
         misfit=sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0,

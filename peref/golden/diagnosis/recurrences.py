@@ -74,6 +74,8 @@ def of_recurrences(answer: Answer, case: Any) -> Iterator[Guess]:
     seen: dict[str, dict[int | str, tuple[str, Any]]] = {}
     calls = recurrences_in(answer)
     times = Counter(name for name, *_ in calls)
+    known = answer.entry.vectors.words["flags"]
+    projections = next((flag for flag in known if flag.endswith(".projections")), "")
     for name, plain, given, more in calls:
         held: list[tuple[Any, str, Any]] = [
             (n, letter, x) for n, (letter, x) in enumerate(zip(inspected(plain), given, strict=False))
@@ -87,9 +89,11 @@ def of_recurrences(answer: Answer, case: Any) -> Iterator[Guess]:
                 new = with_call(which, put(key, lambda x, given, change=change: change(x)))
                 yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
             for other, (theirs, y) in arguments.items():
+                alike = flag == flag_of(answer, "recurrence", f"{which}.{theirs}", "")
+                both = flag if alike else projections or flag
                 if flag and isinstance(other, int) and isinstance(key, int) and other > key and np.ndim(y):
                     swap = with_call(which, exchanging(key, other))
-                    yield guess(flag, f"{letter} and {theirs} of {which} are exchanged", swap, 0.97)
+                    yield guess(both, f"{letter} and {theirs} of {which} are exchanged", swap, 0.97)
                 if flag and isinstance(other, int) and other != key and np.shape(x) == np.shape(y) != ():
                     copy = with_call(which, put(key, lambda x, given, other=other: given[other]))
                     yield guess(flag, f"{theirs} is read in place of {letter} of {which}", copy, 0.97)
