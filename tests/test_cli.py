@@ -1020,6 +1020,18 @@ def test_a_signal_outside_of_the_command_is_an_exit_code(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_when_the_command_is_done_ends_in_no_traceback(number, expected):
+    """It comes while the last of the output is written."""
+    late = f"type('', (), {{'flush': lambda self: os.kill(os.getpid(), {int(number)})}})()"
+    code = f"import os, sys; from peref.cli import main; sys.stderr = {late}; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (expected, "")
+    assert done.stdout == f"peref, version {peref.__version__}\n"
+
+
 # ---------------------------------------------------------------- misuse
 
 

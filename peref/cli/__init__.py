@@ -39,6 +39,7 @@ def main() -> None:
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
         code = run(sys.argv[1:], signals)
+        signals.leaving = signals.leaving or -1
     except (Interrupted, KeyboardInterrupt) as error:  # before or after run() minds them
         code = explain(error)[2]
     try:

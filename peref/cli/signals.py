@@ -38,7 +38,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.asked = 0  # the signal that asked to stop gently
-        self.leaving = 0  # the signal that made Interrupted rise
+        self.leaving = 0  # the signal that made Interrupted rise, -1 once the command is over
         self.gentle = False
 
     def install(self) -> None:
