@@ -69,7 +69,7 @@ MUTANTS: dict[str, Mutant] = {
 class Case(NamedTuple):
     """A signal, or none; who reads stdout and stderr; after which step of a training, or tick of CPU (10 ms)
     of an evaluation, or at the first kernel that is compiled; and how many seconds later: in the next step, a
-    validation or a save.
+    validation or a save. `again`: how many seconds after that comes SIGINT, which does not wait for a save.
     """
 
     number: int
@@ -78,6 +78,7 @@ class Case(NamedTuple):
     delay: float = 0.0
     backend: str = "numpy"
     work: str = "training"
+    again: float = 0.0
 
 
 def cases(draw: random.Random, count: int) -> list[Case]:
@@ -89,7 +90,8 @@ def cases(draw: random.Random, count: int) -> list[Case]:
         backend = "numba" if work == "compiling" else draw.choice(BACKENDS)
         moment = draw.randint(0, 30) if work == "evaluating" else draw.randint(3, STEPS - 30)
         delay = draw.uniform(0, 2 if work == "compiling" else 0.02)
-        found.append(Case(*kinds[n % len(kinds)], moment, delay, backend, work))
+        again = draw.choice([0.0, draw.uniform(0, 0.02)])
+        found.append(Case(*kinds[n % len(kinds)], moment, delay, backend, work, again))
     return found
 
 
@@ -119,15 +121,20 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
     whole, expected = done == STEPS and digests(folder) == wanted, {128 + (case.number or signal.SIGPIPE)}
     if case.reader in ("leaves first", "left before"):  # a line may come before the signal
         expected.add(128 + signal.SIGPIPE)
+    if case.again:
+        expected.add(128 + signal.SIGINT)
     if code not in expected and not (code == 0 and whole and case.work != "training"):
         return f"exit code {code}; expected {sorted(expected)}"
-    if done and not [*folder.glob(f"runs/*/ckpt/{done:08d}.safetensors")]:
+    if done and not case.again and not [*folder.glob(f"runs/*/ckpt/{done:08d}.safetensors")]:
         return f"exit code {code}; step {done} is done and not saved"
     if not whole and [*folder.glob("runs/*/eval/*.json")]:
         return "half an evaluation is stored"
     if not whole and (again := ended(begin_fork(partial(begun, case, folder)))):
         return f"it does not go on: exit code {again}"
-    return "" if digests(folder) == wanted else "it ends with other bits"
+    if digests(folder) != wanted:
+        return "it ends with other bits"
+    left = sorted(path.name for path in folder.rglob(".tmp-*"))
+    return f"left lying about: {', '.join(left)}" if left else ""
 
 
 def prepare(case: Case, folder: Path) -> None:
@@ -219,6 +226,9 @@ def stop(case: Case, folder: Path, pid: int, reader: Any) -> bool:
         leave(reader)
     if case.number:
         os.kill(pid, case.number)
+    if case.again:
+        time.sleep(case.again)
+        os.kill(pid, signal.SIGINT)
     if case.reader == "leaves after":
         leave(reader)
     return late
