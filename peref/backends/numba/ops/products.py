@@ -22,7 +22,10 @@ def batched(a: Any, b: Any) -> Any:
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
     many = math.prod(lead)
-    flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(many, *x.shape[-2:]) for x in (a, b))
+    flat = (
+        (np.broadcast_to(x, (*lead, *x.shape[-2:])) if lead else x).reshape(many, *x.shape[-2:])
+        for x in (a, b)
+    )
     if c.shape[-1] == 1:
         a, b = map(np.ascontiguousarray, flat)
         kernels("few").column_products(c.reshape(many, -1), a, b.reshape(many, -1))
@@ -108,7 +111,8 @@ def activated_linear_backward(saved, dy):
     dup, dgate, h = np.empty_like(up), np.empty_like(gate), np.empty_like(up)
     kernels("feed").activated_linear_backward(dup, dgate, h, flat_dy, up, gate, w)
     shape = (*dy.shape[:-1], w.shape[1])
-    gradients = dup.reshape(shape), None if no_gate else dgate.reshape(shape), batched(flat_dy.T, h)
+    dw = np.ascontiguousarray(batched(h.T, flat_dy).T)  # h is the longer: its rows are read once
+    gradients = dup.reshape(shape), None if no_gate else dgate.reshape(shape), dw
     return *gradients, None if no_bias else flat_dy.sum(0), None if no_residual else dy
 
 
