@@ -4,6 +4,8 @@ The programs here have a cache of their own and none of the replay's parts: a de
 method for each thing that can go wrong, and layers whose states are tampered with between calls.
 """
 
+from dataclasses import replace
+
 import level_mutants
 import numpy as np
 import pytest
@@ -256,6 +258,18 @@ class CachedHeadsReversed(Decoder):
         return super().bias(i, j)[::-1] if self.cached else super().bias(i, j)
 
 
+class CachedBucketsTwoSided(Decoder):
+    """The table of a model that looks both ways is read once there is a cache."""
+
+    def bias(self, i, j):
+        right = self.pe
+        self.pe = replace(self.case, causal=False).config.encoding(0) if self.cached else right
+        try:
+            return super().bias(i, j)
+        finally:
+            self.pe = right
+
+
 class LastOfChunkLost(Decoder):
     """Of a later call of several tokens the last key is not written to the cache."""
 
@@ -332,6 +346,7 @@ def test_the_right_decoder_is_never_accused(book, encoding):
         *((name, NoBias, of_no_bias(name)) for name in BIAS),
         *((name, QueriesLate, "bias.off_by_one") for name in BIAS if name != "alibi"),
         *((name, Late, "position.off_by_one") for name in BIAS if name != "alibi"),
+        ("t5", CachedBucketsTwoSided, "t5.bidirectional"),
         ("dynamic_ntk", KeysOfTraining, "rope.ntk.cache_mixed_bases"),
         ("longrope", KeysOfTraining, "rope.longrope.cache_mixed"),
     ],

@@ -348,7 +348,9 @@ def rows_in_calls(
 
 
 ROWS_BELOW = [
-    row for row in (*OF_ANGLES, *BIASES, *ROWS_ADDED, *WHO_SEES) if row.change.keys() <= {*WRAPS, "scale"}
+    row
+    for row in (*OF_ANGLES, *BIASES, *ROWS_ADDED, *WHO_SEES)
+    if row.change.keys() <= {*WRAPS, "scale", "parts"}
 ]
 OTHER_MAPS = (("rope.layout.half", "channels pair up as in the other layout", Map("other")), *MAPS)
 
