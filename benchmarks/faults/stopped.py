@@ -114,6 +114,8 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
     finally:
         leave(reader)
     code = ended(pid)
+    if case.work == "compiling" and code < 0:  # Python was gone, LLVM was not
+        code = 128 - code
     if code == 0 and late and case.moment:
         return tried(fault, case._replace(moment=case.moment // 2), mutant)
     wanted = digests(undisturbed(case.backend, case.work.replace("compiling", "training")))
