@@ -260,6 +260,12 @@ EDITED = {
         "tied is True",
     ),
     "no bias": (GPT_OSS, lambda p: p | {"1.k.bias": 0 * p["1.k.bias"]}, "layers.1.k", "1.k.bias is left out"),
+    "no bias of heads of an odd width": (
+        replace(BLOOM, D=7),
+        lambda p: p | {"1.k.bias": 0 * p["1.k.bias"]},
+        "layers.1.k",
+        "1.k.bias is left out",
+    ),
 }
 
 

@@ -609,7 +609,8 @@ def several_edited(engine: Engine, layer: int) -> Iterator[tuple[str, Any]]:
 
 def of_projections(cfg: Config, w: Any, maps: Any, layer: int) -> Iterator[tuple[str, Any]]:
     """Rows of q and k in the order of another layout, or those of q, k and v cut out of one matrix."""
-    H, G, D, R = cfg.H, cfg.G, cfg.D, cfg.R or cfg.D
+    H, G, D = cfg.H, cfg.G, cfg.D
+    R = cfg.R or D // 2 * 2
     n = np.arange(R)
     for words, order in (
         ("from interleaved to half, as for a layout that this model does not have", np.r_[n[::2], n[1::2]]),
