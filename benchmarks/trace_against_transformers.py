@@ -20,22 +20,24 @@ from typing import Any
 import numpy as np
 import torch
 from against_transformers import MODELS, deviation, in_double
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from peref.evaluate import weights_of
 from peref.imported import import_run
+from peref.pair import Pair
 from peref.porting import names_of, unload
-from peref.trace import noted_in, trace
+from peref.trace import halves, noted_in, trace
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "docs"))  # from where a porter copies it
 from dump_transformers import dumped
 
-TOLERANCE, TOKENS = 1e-9, 13
+TOLERANCE, TOKENS, SOURCE = 1e-9, 13, 17
 MUST = (
     *("llama", "mistral", "ministral3", "qwen2", "qwen3", "smollm3", "granite", "glm", "phi3-longrope"),
     *("gemma2", "gemma3", "gemma3-scaled", "olmo2", "olmo3", "olmo3-types", "cohere", "cohere2"),
     *("mixtral", "qwen3-moe", "gpt-oss", "gpt-oss-scaled", "gpt2", "gpt-neox", "gpt-neox-sequential"),
     *("llama4", "phi", "gptj", "falcon", "falcon-new", "falcon-sequential", "bloom", "mpt", "mamba"),
+    *("rwkv", "t5", "t5-gated-untied", "t5-gated-tied", "t5-untied"),
 )
 HEAD = ("model", "tensors", "gradients", "lacks", "largest", "of", "as shipped")
 
@@ -54,14 +56,17 @@ def measured(name: str, folder: Path) -> tuple[float, list[str]]:
             p.copy_(torch.randn_like(p) * (2 * p.shape[-1] ** -0.5 if p.ndim == 2 else 0.5) + (p.ndim == 1))
     net.save_pretrained(folder / "theirs")
     tokens = torch.randint(0, config.vocab_size, (1, TOKENS)).tolist()
-    net = AutoModelForCausalLM.from_pretrained(folder / "theirs", dtype=torch.float64)
-    shipped = arrays(dumped(net, tokens))
+    cfg, params, _ = weights_of(import_run(folder / "theirs", folder, [], name="mine", dtype="float64"))
+    kind, source = AutoModelForCausalLM, None
+    if isinstance(cfg, Pair):
+        kind, source = AutoModelForSeq2SeqLM, torch.randint(0, config.vocab_size, (1, SOURCE)).tolist()
+    net = kind.from_pretrained(folder / "theirs", dtype=torch.float64)
+    shipped = arrays(dumped(net, tokens, source=source))
     with in_double():
         double = made(config).double()
         double.load_state_dict(net.state_dict())
-        theirs = arrays(dumped(double, tokens, gradients=True))
-    cfg, params, _ = weights_of(import_run(folder / "theirs", folder, [], name="mine", dtype="float64"))
-    mine = trace(cfg, params, np.array(tokens), gradients=True)
+        theirs = arrays(dumped(double, tokens, gradients=True, source=source))
+    mine = trace(cfg, params, np.array(tokens), gradients=True, source=source)
     front = "gradient.parameter."  # by their names: some of ours in one of theirs have none but rounding
     own = {name: mine.pop(f"{front}{name}") for name in params}
     mine |= {f"{front}{name}": a for name, a in unload(own, cfg, names_of(config.to_dict())).items()}
@@ -78,7 +83,10 @@ def measured(name: str, folder: Path) -> tuple[float, list[str]]:
     theirs = {n: a for n, a in theirs.items() if not n.startswith(front)}
     worst, where = max((apart(n, a), n) for n, a in theirs.items())
     single = max(apart(n, a) for n, a in shipped.items())
-    wanted = {f"layers.{k}.{n}" for k in range(cfg.layers) for n in noted_in(cfg, k)}
+    halves_of = halves(cfg).items()
+    wanted = {
+        f"{front}layers.{k}.{n}" for front, of in halves_of for k in range(of.layers) for n in noted_in(of, k)
+    }
     lacking = sorted({n.rpartition(".")[2] for n in wanted - theirs.keys()})
     gradients = sum(n.startswith("gradient.") for n in theirs)
     counts = [str(len(theirs) - gradients), str(gradients), ", ".join(lacking) or "-"]

@@ -20,13 +20,20 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+)
 from transformers.masking_utils import eager_mask
 
 LAYERS = ("layers", "h", "blocks")  # in the base model
 LAST_NORM = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f", "ln_out")
 ATTENTION = ("self_attn", "attn", "attention", "self_attention", "mixer")  # in a layer
+T5_ATTENTION = ("SelfAttention", "EncDecAttention")
 FEED_FORWARD = ("mlp", "ffn", "block_sparse_moe", "feed_forward")
+ROUTER = ("router", "gate")  # in a feed-forward of experts
 # before the feed-forward
 NORM_BEHIND = ("pre_feedforward_layernorm", "norm_2", "ln_2", "ln2", "ln_mlp", "post_attention_layernorm")
 OWN_ATTENTION = ("Mpt", "GPTJ", "Bloom", "Falcon")  # classes that ask for no function
@@ -38,36 +45,44 @@ class Dump:
 
     def __init__(self):
         self.kept, self.layer = {}, 0
+        self.half = self.cross = ""  # "encoder." and "cross_" stand before names of T5's
 
-    def note(self, name, x):
-        self.kept[f"layers.{self.layer}.{name}"] = x
+    def name(self, step):
+        return f"{self.half}layers.{self.layer}.{step}"
 
-    def attention(self, module, query, key, value, mask, scaling=None, softcap=None, **_):
+    def note(self, step, x):
+        self.kept[self.name(step)] = x
+
+    def attention(self, module, query, key, value, mask, scaling=None, softcap=None, position_bias=None, **_):
         """As eager_attention_forward of the models, without dropout; softmax in the dtype of the query."""
-        if f"layers.{self.layer}.q" in self.kept:  # rotary has noted them, of Phi without what does not turn
+        if self.name(f"{self.cross}q") in self.kept:  # rotary has noted it, of Phi without what does not turn
             for name, turned in (("q", query), ("k", key)):
-                before = self.kept[f"layers.{self.layer}.{name}"]
+                before = self.kept[self.name(name)]
                 if (R := before.shape[-1]) < turned.shape[-1]:
                     self.note(name, torch.cat([before, turned[..., R:]], -1))
                 self.note(f"{name}_turned", turned)
         else:
-            self.note("q", query)
-            self.note("k", key)
-        self.note("v", value)
+            self.note(f"{self.cross}q", query)
+            self.note(f"{self.cross}k", key)
+        self.note(f"{self.cross}v", value)
         groups = query.shape[1] // key.shape[1]
         k, v = (a.repeat_interleave(groups, 1) for a in (key, value))
         scores = query @ k.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        self.note("scores", scores)
+        if position_bias is not None and not self.cross:  # across it is 0
+            bias = position_bias.clone()  # all layers have the same
+            self.note("bias", bias)
+            scores = scores + bias
+        self.note(f"{self.cross}scores", scores)
         masked = scores if mask is None else scores + mask
         if (sinks := getattr(module, "sinks", None)) is not None:
             column = sinks.to(masked.dtype).reshape(1, -1, 1, 1).expand(*masked.shape[:3], 1)
             masked = torch.cat([masked, column], -1)
         probabilities = masked.softmax(-1)[..., : scores.shape[-1]]
-        self.note("probabilities", probabilities)
+        self.note(f"{self.cross}probabilities", probabilities)
         heads = probabilities @ v
-        self.note("heads", heads)
+        self.note(f"{self.cross}heads", heads)
         return heads.transpose(1, 2).contiguous(), probabilities
 
     def rotary(self, function):
@@ -96,6 +111,10 @@ class Dump:
         for name, module in found.items():
             if module is not None:
                 module.register_forward_hook(reader(seen, name), with_kwargs=True)
+        if router := part(found["ffn"], ROUTER):
+            router.register_forward_hook(
+                lambda module, args, out: self.note("router", logits_of(module, out))
+            )
         if hasattr(layer, "pre_ln"):  # RWKV's first
             layer.pre_ln.register_forward_hook(lambda module, args, out: seen.update(stream=out))
         self.watch_attention(found["attention"], seen)
@@ -132,6 +151,34 @@ class Dump:
 
         layer.register_forward_hook(leaving, with_kwargs=True)
 
+    def watch_stack(self, stack, half):
+        """Hooks on T5's encoder or decoder, whose layers are lists of sublayers."""
+
+        def noting(module, step, of=lambda x: x):
+            module.register_forward_hook(lambda _, args, out: self.note(step, tensor(out)))
+
+        for number, layer in enumerate(stack.block):
+            *attentions, last = layer.layer
+
+            def entering(module, args, kwargs, number=number):
+                self.half, self.layer, x = half, number, entered(args, kwargs)
+                self.note("input", x)
+                if number == 0:
+                    self.kept[f"{half}embedded"] = x
+
+            layer.register_forward_pre_hook(entering, with_kwargs=True)
+            for sublayer, cross in zip(attentions, ("", "cross_"), strict=False):
+                across = lambda module, args, cross=cross: setattr(self, "cross", cross)
+                sublayer.register_forward_pre_hook(across)
+                noting(sublayer.layer_norm, f"{cross}normed")
+                noting(part(sublayer, T5_ATTENTION), f"{cross}output")
+                noting(sublayer, f"{cross}residual")
+            noting(last.layer_norm, "ffn_normed")
+            noting(last.DenseReluDense, "ffn")
+            noting(last, "leaving")
+        norm = stack.final_layer_norm
+        norm.register_forward_hook(lambda _, args, out: self.kept.update({f"{half}final": out}))
+
     def watch_attention(self, attention, seen):
         """What is inside attention, of the classes where neither function shows it."""
         kind = type(attention).__name__
@@ -167,7 +214,7 @@ class Dump:
             self.note("probabilities", out[1])
             groups = getattr(attention, "num_kv_heads", attention.num_heads) if kind[0] == "F" else 0
             for name in ("k", "k_turned", "v") if groups else ():  # repeated for all heads
-                x = self.kept[f"layers.{self.layer}.{name}"]
+                x = self.kept[self.name(name)]
                 self.note(name, x[:, :: x.shape[1] // groups])
 
         last = part(attention, ("out_proj", "dense"))
@@ -179,6 +226,11 @@ class Dump:
 def turns(attention):
     """Whether q and k of Llama 4 turn, or have a factor."""
     return attention.use_rope or attention.attn_temperature_tuning
+
+
+def logits_of(router, out):
+    """The logits [T,E] among what a router returned."""
+    return out[type(router).__name__.startswith("Llama4")]
 
 
 def part(module, names):
@@ -202,8 +254,8 @@ def reader(seen, name):
     return hook
 
 
-def dumped(model, tokens, gradients=False):
-    """The tensors of a model over `tokens` [[...]], by name."""
+def dumped(model, tokens, gradients=False, source=None):
+    """The tensors of a model over `tokens` [[...]], by name; source: what T5's encoder reads."""
     dump = Dump()
     AttentionInterface.register(NAME, dump.attention)
     AttentionMaskInterface.register(NAME, eager_mask)
@@ -214,18 +266,26 @@ def dumped(model, tokens, gradients=False):
     model.set_experts_implementation("eager")  # others are not for float64
     model.config.rescale_every = 0  # RWKV's: halves the stream, which its weights make up for
     model.eval().requires_grad_(gradients)
-    base = model.base_model if part(model.base_model, LAYERS) else model.model  # Llama 4's is elsewhere
-    layers = part(base, LAYERS)
-    for number, layer in enumerate(layers):
-        dump.watch(layer, number)
-    part(base, LAST_NORM).register_forward_hook(lambda _, args, out: dump.kept.update(final=out))
-    modeling = sys.modules[type(layers[0]).__module__]
+    if source is not None:
+        dump.watch_stack(model.encoder, "encoder.")
+        dump.watch_stack(model.decoder, "")
+    else:
+        base = model.base_model if part(model.base_model, LAYERS) else model.model  # Llama 4's is elsewhere
+        for number, layer in enumerate(part(base, LAYERS)):
+            dump.watch(layer, number)
+        part(base, LAST_NORM).register_forward_hook(lambda _, args, out: dump.kept.update(final=out))
+    modeling = sys.modules[type(model).__module__]
     rotary = getattr(modeling, "apply_rotary_pos_emb", None)
     if rotary:
         modeling.apply_rotary_pos_emb = dump.rotary(rotary)
     try:
         ids = torch.tensor(tokens)
-        logits = model(ids, use_cache=False).logits
+        given = (
+            {"input_ids": ids}
+            if source is None
+            else {"input_ids": torch.tensor(source), "decoder_input_ids": ids}
+        )
+        logits = model(**given, use_cache=False).logits
     finally:
         if rotary:
             modeling.apply_rotary_pos_emb = rotary
@@ -237,7 +297,8 @@ def dumped(model, tokens, gradients=False):
         graph |= {f"parameter.{name}": p for name, p in model.named_parameters()}
         found = torch.autograd.grad(dump.kept["loss"], list(graph.values()), allow_unused=True)
         dump.kept |= {f"gradient.{n}": g for n, g in zip(graph, found, strict=True) if g is not None}
-    return {name: x.detach().clone().contiguous() for name, x in dump.kept.items()}
+    batched = lambda name, x: x[None] if name.endswith(".router") else x  # routers see no sequences
+    return {name: batched(name, x.detach()).clone().contiguous() for name, x in dump.kept.items()}
 
 
 if __name__ == "__main__":
@@ -251,8 +312,10 @@ if __name__ == "__main__":
     )
     given = asked.parse_args()
     with open(given.reference) as file:
-        tokens = json.load(file)["tokens"]
-    model = AutoModelForCausalLM.from_pretrained(given.folder, dtype=getattr(torch, given.dtype))
-    found = dumped(model, tokens, given.gradients)
+        about = json.load(file)
+    source = about.get("encoder_tokens")
+    kind = AutoModelForCausalLM if source is None else AutoModelForSeq2SeqLM
+    model = kind.from_pretrained(given.folder, dtype=getattr(torch, given.dtype))
+    found = dumped(model, about["tokens"], given.gradients, source)
     save_file(found, given.output)
     print(f"{len(found)} tensors in {given.output}")

@@ -22,7 +22,7 @@ from peref.masking import masked_tokens
 from peref.member import fills, said_of, shared_by, turning
 from peref.memory import check_attention
 from peref.model import PLAIN, losses
-from peref.pair import Pair
+from peref.pair import Pair, model_from_json
 from peref.parameters import check
 from peref.recipe import Recipe
 from peref.rng import generator
@@ -174,7 +174,8 @@ def config_of(run: Run) -> Config:
     """As model_of, where it is one sequence's. Raises Misuse for an encoder and a decoder."""
     cfg = model_of(run)
     if isinstance(cfg, Pair):
-        raise Misuse(f"{run.folder} is of an encoder and a decoder, which this is not for")
+        what = "is of an encoder and a decoder, which this is not for; trace and generate take it"
+        raise Misuse(f"{run.folder} {what}")
     return cfg
 
 
@@ -188,8 +189,7 @@ def model_of(run: Run) -> Config | Pair:
             gone = "" if about["path"] in run.cycle else " (gone; the run keeps a copy)"
             said = f"{run.folder} was trained with '{name}' of {about['path']}{gone}"
             raise Misuse(f"{said}; say that the file may be imported: --pe {run.cycle}")
-    said = run.record["config"]
-    return Pair.from_json(said) if "encoder" in said else Config.from_json(said)
+    return model_from_json(run.record["config"])
 
 
 def differing(run: Run) -> list[str]:

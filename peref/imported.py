@@ -17,7 +17,8 @@ from peref.environment import environment
 from peref.errors import Misuse
 from peref.memory import check_weights
 from peref.model import PLAIN
-from peref.porting import config_of, load, names_of, unload
+from peref.pair import Pair
+from peref.porting import load, names_of, one_or_two, unload
 from peref.porting.files import CONFIG, TENSORS, published
 from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
@@ -39,7 +40,7 @@ def import_run(
     Damaged for a file that is cut short; Diverged for weights that are not finite.
     """
     found = published(folder)
-    cfg = config_of(found.config)
+    cfg = one_or_two(found.config)
     check_weights(cfg, dtype)
     kind = names_of(found.config)
     params = load(found.tensors, cfg, kind, dtype=np.dtype(dtype))
@@ -60,7 +61,7 @@ def import_run(
 
 
 def export_run(
-    run: runs.Run, cfg: Config, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
+    run: runs.Run, cfg: Config | Pair, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
 ) -> Path:
     """Write config.json, tokenizer.json and the weights of a run that was imported, or trained on from one,
     into a new `folder`, as `dtype`: float32 or bfloat16, to nearest.
@@ -73,7 +74,7 @@ def export_run(
             f"{run.folder} was not imported, and has no {CONFIG} to write; export takes a run of import"
         )
     public = json.loads(said)
-    if config_of(public) != cfg:
+    if one_or_two(public) != cfg:
         raise Misuse(
             f"{run.folder} is another model than its {CONFIG} describes (encoding, options or length)"
         )

@@ -87,7 +87,8 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     if this.cfg.cross:
         h = entering(this, w, "norm_cross", total)  # [B,T,C]
         y, new = cross_attention(this, layer, h, old, new)  # [B,T,C]
-        total = add(total, leaving(this, w, "after_cross", y))  # [B,T,C]
+        total = add(total, leaving(this, w, "after_cross", this.be.note("cross_output", y)))  # [B,T,C]
+        total = this.be.note("cross_residual", total)
     if this.cfg.activation == "none":
         return total, new
     if this.cfg.residual != "shared":
@@ -116,11 +117,11 @@ def cross_attention(
     be, cfg, w, heads = this.be, this.cfg, this.weights[layer], lambda a, n: split_heads(a, heads=n)
     if this.memory is None:
         raise Misuse("this decoder attends to the output of an encoder; give its memory (encoder_decoder.py)")
-    q = heads(linear(this, w, "cross.q", x), cfg.H)  # [B,H,T,D]
-    kept = (old or {}).get("cross")
-    k, v = kept or (heads(linear(this, w, f"cross.{role}", this.memory.x), cfg.G) for role in "kv")
+    made = lambda role, a, n: be.note(f"cross_{role}", heads(linear(this, w, f"cross.{role}", a), n))
+    q = made("q", x, cfg.H)  # [B,H,T,D]
+    k, v = (old or {}).get("cross") or (made(role, this.memory.x, cfg.G) for role in "kv")  # [B,G,S,D]
     scale = hooks.softmax_scale(cfg.encoding(layer), cfg.D)
-    o = be.attention(q, k, v, at=this.beside, scale=scale)  # [B,H,T,D]
+    o = be.note("cross_heads", be.attention(q, k, v, at=this.beside, scale=scale))  # [B,H,T,D]
     new = None if old is None else {**(new or {}), "cross": (k, v)}
     return linear(this, w, "cross.o", merge_heads(o)), new  # [B,T,C]
 
@@ -201,7 +202,7 @@ def of_experts(this: Pass, w: Arrays, x: Any) -> Any:
     """What the router's choice of experts makes of x [B,T,C], and the shared one."""
     cfg, be = this.cfg, this.be
     how = {"k": cfg.experts_chosen, "kind": cfg.router, "normed": cfg.router_normed}
-    weights, chosen = routed(be.widen(linear(this, w, "router", x)), **how)  # [B,T,k] each
+    weights, chosen = routed(be.widen(be.note("router", linear(this, w, "router", x))), **how)  # [B,T,k] each
     maps = [w.get(f"experts.{role}.{part}") for role in ("gate", "up", "down") for part in ("weight", "bias")]
     f, on_input = ACTIVATIONS[cfg.activation], cfg.router_scales == "input"
     y = be.experts(x, weights, chosen, *maps, f=f, on_input=on_input, **limit(cfg))  # [B,T,C]

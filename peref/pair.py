@@ -78,3 +78,8 @@ class Pair:
         """Raises Misuse for unknown fields and for values that do not fit."""
         rest = {name: value for name, value in data.items() if name != "encoder"}
         return cls(Config.from_json(data["encoder"]), Config.from_json(rest))
+
+
+def model_from_json(data: Mapping[str, Any]) -> Config | Pair:
+    """What to_json of a Pair, or of a Config, gave. Raises Misuse as from_json of both."""
+    return Pair.from_json(data) if "encoder" in data else Config.from_json(data)

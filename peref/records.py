@@ -68,14 +68,17 @@ def unsealed(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def strange(record: dict[str, Any]) -> str:
-    """What in a record is not as RECORD says; "" for nothing. A model with an encoder learns a task."""
+    """What in a record is not as RECORD says; "" for nothing. A model with an encoder learns a task, or was
+    imported.
+    """
     if said := misfit(record, RECORD):
         return said
     if not record["steps"] and "imported" not in record:
         return "no steps, and nothing that was imported"
     if ("task" in record) != ("longest" in record["data"]):
         return "of task and data.longest one is missing"
-    return "" if "task" in record or "encoder" not in record["config"] else "an encoder without a task"
+    known = "encoder" not in record["config"] or "task" in record or "imported" in record
+    return "" if known else "an encoder without a task"
 
 
 def check_meta(path: Path, meta: dict[str, Any]) -> None:

@@ -3,15 +3,17 @@
     embedded            what enters the first layer
     layers.N.input      and what a layer computes, in the order of OF_LAYER
     final logits loss   after the last layer; the loss is that of each next token
+    encoder.NAME        of an encoder before a decoder, whose tensors have the names above
     gradient.NAME       of the loss, with respect to each of these
     gradient.parameter.NAME    and to each parameter, by its name on disk (parameters.py)
 
 The pass is the model's own (layers.py): its backend is told the name of each tensor, and attends in steps.
-Not here: whether somebody's tensors are these (diff); attention to an encoder (refused).
+Not here: whether somebody's tensors are these (diff).
 """
 
 import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,14 +25,16 @@ from peref import memory, store
 from peref.backends import Backend
 from peref.config import Config
 from peref.errors import Misuse, counted
-from peref.layers import block, embed, head
+from peref.layers import block, embed, head, last_norm
 from peref.model import PLAIN, check_tokens, pass_over
 from peref.ops.attention import plus_terms_forward
+from peref.ops.cross import Cross
 from peref.ops.feed import activated_linear
 from peref.ops.place import At
 from peref.ops.shape import add
-from peref.parameters import shapes_of
-from peref.passes import Pass, start_pass
+from peref.pair import Pair
+from peref.parameters import half_of, shapes_of
+from peref.passes import Memory, Pass, start_pass
 from peref.tape import Op, Tape, value
 from peref.xp import Arrays
 
@@ -48,7 +52,17 @@ OF_LAYER = {  # of a layer: its axes, and what it is
     "heads": ("BHTD", "probabilities times values"),
     "output": ("BTC", "of the attention sublayer after its last map, before a norm that follows"),
     "residual": ("BTC", "the residual stream with what attention adds to it"),
+    "cross_normed": ("BTC", "what attention to the encoder reads"),
+    "cross_q": ("BHTD", "queries of attention to the encoder"),
+    "cross_k": ("BGSD", "keys, of encoder.final"),
+    "cross_v": ("BGSD", "values, of encoder.final"),
+    "cross_scores": ("BHTS", "logits of attention to the encoder, scaled"),
+    "cross_probabilities": ("BHTS", "their softmax"),
+    "cross_heads": ("BHTD", "cross_probabilities times values"),
+    "cross_output": ("BTC", "of attention to the encoder after its last map, before a norm that follows"),
+    "cross_residual": ("BTC", "the residual stream with what attention to the encoder adds to it"),
     "ffn_normed": ("BTC", "what the feed-forward reads"),
+    "router": ("BTE", "logits of the experts, with the router's bias, before it chooses"),
     "ffn": ("BTC", "what the feed-forward gives, before a norm that follows"),
     "leaving": ("BTC", "the residual stream after the layer"),
 }
@@ -72,48 +86,81 @@ def noted_in(cfg: Config, layer: int) -> list[str]:
         **dict.fromkeys(("q_turned", "k_turned"), attends and not still),
         **dict.fromkeys(("scores", "probabilities"), attends and not of.pe.attend),
         "bias": attends and not of.pe.attend and not bare,
+        **{name: cfg.cross for name in OF_LAYER if name.startswith("cross_")},
+        "cross_normed": cfg.cross and normed,
         "ffn_normed": normed and cfg.activation != "none" and cfg.residual != "shared",
+        "router": of.experts is not None,
         "ffn": cfg.activation != "none",
     }
     return [name for name in OF_LAYER if here.get(name, True)]
 
 
+def halves(cfg: Config | Pair) -> dict[str, Config]:
+    """The models that tensors are of, by what stands before their names."""
+    return {"encoder.": cfg.encoder, "": cfg.decoder} if isinstance(cfg, Pair) else {"": cfg}
+
+
+def layers_of(cfg: Config | Pair) -> range:
+    """The numbers of its layers; of a pair those that one of the two has."""
+    return range(max(half.layers for half in halves(cfg).values()))
+
+
 def byte_count(
-    cfg: Config, T: int, layers: Iterable[int], dtype: Any, gradients: bool = False, alone: bool = False
+    cfg: Config | Pair,
+    T: int,
+    layers: Iterable[int],
+    dtype: Any,
+    gradients: bool = False,
+    alone: bool = False,
+    S: int = 0,
 ) -> int:
-    """Bytes of the tensors of a trace of these layers; `alone`: of nothing else."""
-    sizes = {"B": 1, "T": T} | {letter: getattr(cfg, letter) for letter in "CDGHV"}
-    size = lambda axes: int(np.prod([sizes[axis] for axis in axes]))
-    numbers = sum(size(OF_LAYER[name][0]) for layer in layers for name in noted_in(cfg, layer))
-    numbers += 0 if alone else sum(size(axes) for axes, _ in WHOLE.values())
-    of_parameters = sum(int(np.prod(shape)) for shape in shapes_of(cfg).values())
+    """Bytes of the tensors of a trace of these layers, of S tokens of a source; `alone`: of nothing else."""
+    numbers, chosen = 0, list(layers)
+    size = lambda axes, of: math.prod(of[axis] for axis in axes)
+    for front, cfg_of in halves(cfg).items():
+        sizes = {"B": 1, "S": S, "T": S if front else T}
+        sizes |= {letter: getattr(cfg_of, letter) for letter in "CDGHV"}
+        for layer in (layer for layer in chosen if layer < cfg_of.layers):
+            more = sizes | {"E": cfg_of.layer(layer).experts}
+            numbers += sum(size(OF_LAYER[name][0], more) for name in noted_in(cfg_of, layer))
+        whole = ("embedded", "final") if front else () if alone else WHOLE
+        numbers += sum(size(WHOLE[name][0], sizes) for name in whole)
+    of_parameters = sum(math.prod(shape) for shape in shapes_of(cfg).values())
     return (2 * numbers + of_parameters if gradients else numbers) * np.dtype(dtype).itemsize
 
 
-def check_trace(cfg: Config, T: int, layers: list[int], dtype: Any, gradients: bool = False) -> None:
-    """Raises Misuse for layers that there are not, for a model whose attention has two sides, and for what
-    does not fit into memory.
+def check_trace(
+    cfg: Config | Pair, T: int, layers: list[int], dtype: Any, gradients: bool = False, S: int = 0
+) -> None:
+    """Raises Misuse for layers that there are not, for an encoder and a decoder without a source of S tokens
+    or the opposite, and for what does not fit into memory.
     """
-    if cfg.cross:
-        raise Misuse("this decoder attends to an encoder; trace takes a model that reads one sequence")
-    if strange := [layer for layer in layers if not 0 <= layer < cfg.layers]:
-        raise Misuse(f"there is no layer {strange[0]}; expected 0 to {cfg.layers - 1}")
-    if gradients and (not cfg.causal or T < 2):
-        what = "one token" if cfg.causal else "a model that reads both ways"
+    of, there, pair = halves(cfg)[""], layers_of(cfg), isinstance(cfg, Pair)
+    if of.cross and not pair:
+        raise Misuse("this decoder attends to an encoder; trace the two together")
+    if pair != bool(S):
+        what = "are an encoder and a decoder; say with --source what the first reads"
+        raise Misuse(f"these {what}" if pair else "this model has no encoder; leave --source out")
+    if strange := [layer for layer in layers if layer not in there]:
+        raise Misuse(f"there is no layer {strange[0]}; expected 0 to {there[-1]}")
+    if gradients and (not of.causal or T < 2):
+        what = "one token" if of.causal else "a model that reads both ways"
         raise Misuse(f"{what} has no next token to predict, and so no loss; leave --gradients out")
-    needed, what = byte_count(cfg, T, layers, dtype, gradients), f"this trace of {counted(T, 'token')}"
+    needed, what = byte_count(cfg, T, layers, dtype, gradients, S=S), f"this trace of {counted(T, 'token')}"
     memory.refuse(needed, "", what, "", "; choose fewer tokens, fewer layers (--layers) or float32")
 
 
 class Notes:
-    """Tensors by name as they are computed, and the gradients that come back to them."""
+    """Tensors by name as they are computed, `front` before it, and the gradients that come back to them."""
 
     def __init__(self) -> None:
         self.tensors: Arrays = {}
         self.gradients: Arrays = {}
+        self.front = ""
 
     def note(self, name: str, x: Any) -> Any:
         """x, and on the tape the place where its gradient is read."""
+        name = f"{self.front}{name}"
         self.tensors[name] = value(x)
 
         def backward(saved: Any, dy: Any) -> tuple[Any]:
@@ -127,12 +174,18 @@ class Notes:
     def of_layer(self, this: Pass, layer: int) -> Backend:
         """The plain backend, which tells what it computes of this layer."""
         note = lambda name, x: self.note(f"layers.{layer}.{name}", x)
-        attention = PLAIN.attention if this.cfg.encoding(layer).attend else partial(noted_attention, note)
+        attention = partial(noted_attention, note, not this.cfg.encoding(layer).attend)
         return replace(PLAIN, note=note, activated_linear=partial(feeding, note), attention=attention)
 
 
-def noted_attention(note: Any, q: Any, k: Any, v: Any, *terms: Any, at: Any, **how: Any) -> Any:
-    """ops.attention, and what is added to its logits; `terms` are those of hooks.py."""
+def noted_attention(note: Any, seen: bool, q: Any, k: Any, v: Any, *terms: Any, at: Any, **how: Any) -> Any:
+    """ops.attention, and what is added to its logits, where that is `seen` or is to an encoder; `terms` are
+    those of hooks.py.
+    """
+    if isinstance(at, Cross):
+        return PLAIN.attention(q, k, v, at=at, note=lambda name, x: note(f"cross_{name}", x), **how)
+    if not seen:
+        return PLAIN.attention(q, k, v, *terms, at=at, **how)
     added, sinks = terms[:4], terms[4]
     if any(a is not None for a in added):
         zeros = np.zeros((*q.shape[:3], k.shape[2]), q.dtype)
@@ -163,34 +216,56 @@ def next_tokens(tokens: np.ndarray, seg: np.ndarray | None, late: int = 1) -> np
     return np.where(hidden, -1, np.roll(tokens, -late, 1)).astype(np.int64)
 
 
-def trace(
+def noted_pass(
+    notes: Notes,
+    chosen: list[int],
+    end: Callable,
     cfg: Config,
+    params: Arrays,
+    tokens: Any,
+    at: At,
+    memory: Memory | None = None,
+) -> Any:
+    """What end(pass, x) makes of what leaves the last layer of a pass over `tokens`."""
+    this = pass_over(cfg, params, tokens, at, PLAIN, memory)
+    x = notes.note("embedded", embed(this, tokens))
+    for layer in range(cfg.layers):
+        x = one_layer(this, notes, layer, x) if layer in chosen else block(this, layer, x, None)[0]
+    return end(replace(this, be=replace(PLAIN, note=notes.note)), x)
+
+
+def trace(
+    cfg: Config | Pair,
     params: Arrays,
     tokens: Any,
     *,
     layers: Iterable[int] | None = None,
     gradients: bool = False,
     at: At | None = None,
+    source: Any = None,
 ) -> Arrays:
     """The tensors of a pass over `tokens` [1,T], of all layers or of these, by name in the order of
     computation; with `gradients` those of the loss after them, in the order in which they are computed. `at`:
-    where the tokens are, one document whose positions count from 0 unless said (Config.place).
+    where the tokens are, one document whose positions count from 0 unless said (Config.place). source [1,S]:
+    what the encoder of a pair reads, whose decoder reads `tokens`.
 
     In the dtype of `params`. Raises Misuse for tokens outside the vocabulary, a layer that there is not, and
     what does not fit into memory.
     """
-    host = check_tokens(cfg, tokens)
-    chosen = list(range(cfg.layers) if layers is None else layers)
-    check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients)
-    tape, notes = Tape(), Notes()
+    of = halves(cfg)[""]
+    host, read = check_tokens(of, tokens), None if source is None else check_tokens(of, source)
+    chosen, S = list(layers_of(cfg) if layers is None else layers), 0 if read is None else read.shape[1]
+    check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients, S)
+    tape, notes, memory = Tape(), Notes(), None
     leaves = tape.watch(params) if gradients else params
-    at = cfg.place(*host.shape) if at is None else at
-    this = pass_over(cfg, leaves, host, at, PLAIN)
-    x = notes.note("embedded", embed(this, host))
-    for layer in range(cfg.layers):
-        x = one_layer(this, notes, layer, x) if layer in chosen else block(this, layer, x, None)[0]
-    y = notes.note("logits", head(replace(this, be=replace(PLAIN, note=notes.note)), x))
-    if cfg.causal and host.shape[1] > 1:
+    if isinstance(cfg, Pair):
+        notes.front, p = "encoder.", half_of(leaves, "encoder")
+        x = noted_pass(notes, chosen, last_norm, cfg.encoder, p, read, cfg.encoder.place(1, S))
+        notes.front, memory = "", Memory(x, np.ones((1, S), int))
+    p = half_of(leaves, "decoder") if memory else leaves
+    at = of.place(*host.shape) if at is None else at
+    y = notes.note("logits", noted_pass(notes, chosen, head, of, p, host, at, memory))
+    if of.causal and host.shape[1] > 1:
         loss = notes.note("loss", PLAIN.cross_entropy(y, next_tokens(host, at.seg))[0])
     if not gradients:
         return notes.tensors
@@ -219,22 +294,26 @@ def trace_layer(cfg: Config, params: Arrays, layer: int, x: np.ndarray) -> Array
 def described(tensors: Arrays) -> Iterator[dict[str, Any]]:
     """Name, axes and what it is, of each."""
     for name, a in tensors.items():
-        of = name.removeprefix("gradient.")
+        of, last = name.removeprefix("gradient."), name.rpartition(".")[2]
         if of.startswith("parameter."):
             axes, says = "0123456789"[: a.ndim], "the parameter of this name"
         else:
-            axes, says = WHOLE.get(of) or OF_LAYER[of.rpartition(".")[2]]
+            axes, says = WHOLE.get(last) or OF_LAYER[last]
         says = f"gradient of the loss with respect to: {says}" if of != name else says
         yield {"name": name, "axes": [*axes], "says": says}
 
 
-def write(path: Path, cfg: Config, tensors: Arrays, tokens: Any, at: At, **about: Any) -> None:
+def write(
+    path: Path, cfg: Config | Pair, tensors: Arrays, tokens: Any, at: At, read: Any = None, **about: Any
+) -> None:
     """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
-    each is. `about`: who made it (peref), of what (source), and whose names that was imported with (names).
+    each is; of a pair with what its encoder `read` [1,S]. `about`: who made it (peref), of what (source), and
+    whose names that was imported with (names).
     """
     first = next(iter(tensors.values()))
     said = {"format": "peref trace 1", **about, "dtype": first.dtype.name, "config": cfg.to_json()}
-    said |= {"tokens": None if tokens is None else tokens.tolist(), "n": first.shape[1]}
+    said |= {} if read is None else {"encoder_tokens": read.tolist()}
+    said |= {"tokens": None if tokens is None else tokens.tolist(), "n": at.T}
     said |= {"seg": None if at.seg is None else at.seg.tolist(), "positions": at.i.tolist()}
     said |= {"tensors": list(described(tensors))}
     store.write_text(path.with_suffix(".json"), json.dumps(said, indent=1) + "\n")

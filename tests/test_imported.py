@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from check import same, same_numbers
 from golden_files import cli, dumped
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from peref import model
 from peref.errors import Damaged
 from peref.evaluate import weights_of
-from peref.imported import import_run
+from peref.imported import export_run, import_run
 from peref.parameters import init
 from peref.porting import config_of, load, unload
 from peref.porting.files import mapped, published
@@ -97,6 +98,19 @@ def test_a_published_model_is_a_run(theirs, capsys):
     assert cli(capsys, "import", "theirs", "-o", "mine")[0] == 2
     assert cli(capsys, "import", "theirs")[0] == 0
     assert "llama-L16" in cli(capsys, "runs")[1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_one_file_in_another_dtype(dtype, tmp_path):
+    """Its numbers, to the last bit, in float32."""
+    tensors = {
+        name: a.astype(dtype) for name, a in unload(init(config_of(LLAMA), 3), config_of(LLAMA)).items()
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    _, params, _ = weights_of(import_run(tmp_path, tmp_path, [], name="mine"))
+    for name, a in unload(params, config_of(LLAMA)).items():
+        same(a, tensors[name].astype(np.float32), 0)
 
 
 def test_tensors_are_mapped(theirs):
@@ -277,6 +291,13 @@ def test_a_model_of_their_library_gives_their_loss(tmp_path):
     tokens = np.arange(1, 16)[None]
     with torch.no_grad():
         same(model.logits(cfg, params, tokens), net.float()(torch.from_numpy(tokens)).logits.numpy(), 1e-5)
+    for dtype in ("float32", "bfloat16"):
+        folder = export_run(run, cfg, params, tmp_path / dtype, dtype)
+        again, info = hf.LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
+        assert not any(info.values()), info
+        assert str(again.dtype) == f"torch.{dtype}"
+        for name, a in net.state_dict().items():  # bfloat16 in both, which float32 holds
+            same(again.state_dict()[name].float().numpy(), a.numpy(), 0)
 
 
 def test_export_leaves_no_half_folder(theirs, capsys, monkeypatch):

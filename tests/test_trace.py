@@ -70,7 +70,7 @@ def test_it_is_the_pass_of_the_model(kind):
     assert list(found)[: len(names)] == names
     of = {f"gradient.{name}" for name in [*names, *(f"parameter.{name}" for name in params)]}
     assert set(list(found)[len(names) :]) == of
-    letters = {**SIZES, "B": 1, "T": 7}
+    letters = {**SIZES, "B": 1, "T": 7, "E": cfg.layer(0).experts}
     for said, (name, a) in zip(described(found), found.items(), strict=True):
         assert said["name"] == name
         if ".parameter." not in name:

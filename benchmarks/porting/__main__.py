@@ -22,8 +22,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT)]
 
-import torch  # noqa: E402
-import transformers  # noqa: E402
 from bugs import NAMED, OTHERS  # noqa: E402
 from engine import run  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
@@ -73,6 +71,9 @@ TENSOR = re.compile(r"\b(layers\.\d+\.[a-z_]+|embedded|final|logits|loss)\b")
 
 def saved(kind, folder):
     """A model of this family with random weights, saved in `folder`; its logits of the tokens."""
+    import torch  # here, for the tests do without both
+    import transformers
+
     torch.manual_seed(0)
     sizes = {key: n for key, n in SIZES.items() if key not in ABSENT.get(kind, ())}
     config = transformers.AutoConfig.for_model(kind, **sizes | MODELS[kind])
@@ -145,6 +146,7 @@ def asked(out, theirs, folder, says):
     path = folder / "theirs.safetensors"
     save_file(theirs, path)
     code, said = peref("diff", out, path)
+    said = said.replace(f"{folder}/", "")
     found = TENSOR.search(said)
     rest = TENSOR.sub("", said)
     for sentence in says:

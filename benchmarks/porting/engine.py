@@ -226,7 +226,7 @@ class Port:
         distance = np.abs(np.arange(T)[:, None] - np.arange(T))
         return (-slopes[:, None, None] * distance)[None].astype(np.float32)
 
-    def feed_forward(self, h, layer):
+    def feed_forward(self, h, layer, note):
         at = f"layers.{layer}."
         if self.kind == "gpt_neox":
             return self.linear(gelu_exact(self.linear(h, f"{at}mlp.dense_h_to_4h")), f"{at}mlp.dense_4h_to_h")
@@ -234,17 +234,17 @@ class Port:
             at = f"h.{layer}.mlp."
             return self.linear(gelu_tanh(self.linear(h, f"{at}dense_h_to_4h")), f"{at}dense_4h_to_h")
         if self.kind == "gpt_oss":
-            return self.experts_of_gpt_oss(h, f"{at}mlp.")
+            return self.experts_of_gpt_oss(h, f"{at}mlp.", note)
         if self.get(f"{at}feed_forward.router.weight") is not None:
-            return self.experts_of_llama4(h, f"{at}feed_forward.")
+            return self.experts_of_llama4(h, f"{at}feed_forward.", note)
         at += "feed_forward." if self.kind == "llama4_text" else "mlp."
         f = gelu_tanh if self.gemma else silu
         return self.linear(
             f(self.linear(h, f"{at}gate_proj")) * self.linear(h, f"{at}up_proj"), f"{at}down_proj"
         )
 
-    def experts_of_gpt_oss(self, h, at):
-        y, r = np.zeros_like(h), self.linear(h, f"{at}router")
+    def experts_of_gpt_oss(self, h, at, note):
+        y, r = np.zeros_like(h), note("router", self.linear(h, f"{at}router"))
         e = {role: self.get(f"{at}experts.{role}") for role in ("gate_up_proj", "down_proj")}
         b = {role: self.get(f"{at}experts.{role}_bias") for role in e}
         limit = np.float32(self.c["swiglu_limit"])
@@ -257,13 +257,13 @@ class Port:
                 y[0, t] += weight * (z @ e["down_proj"][expert] + b["down_proj"][expert])
         return y
 
-    def experts_of_llama4(self, h, at):
+    def experts_of_llama4(self, h, at, note):
         shared = f"{at}shared_expert."
         y = self.linear(
             silu(self.linear(h, f"{shared}gate_proj")) * self.linear(h, f"{shared}up_proj"),
             f"{shared}down_proj",
         )
-        r = self.linear(h, f"{at}router")
+        r = note("router", self.linear(h, f"{at}router"))
         for t, logits in enumerate(r[0]):
             for expert in np.argsort(-logits)[: self.c["num_experts_per_tok"]]:
                 both = sigmoid(logits[expert]) * h[0, t] @ self.get(f"{at}experts.gate_up_proj")[expert]
@@ -289,7 +289,7 @@ class Port:
                 parallel = False
             second = "pre_feedforward" if self.gemma else "post_attention"
             h = note("ffn_normed", self.norm(x if parallel else total, f"{at}{second}_layernorm"))
-        y = note("ffn", self.feed_forward(h, layer))
+        y = note("ffn", self.feed_forward(h, layer, note))
         return note("leaving", total + (self.norm(y, f"{at}post_feedforward_layernorm") if self.gemma else y))
 
     def run(self, tokens):

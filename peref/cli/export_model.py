@@ -17,7 +17,7 @@ def command(given: Given) -> Document:
     """Write RUN, which was imported or trained on from such a run, as config.json, model.safetensors and
     tokenizer.json under the public names, which transformers loads.
     """
-    found = weights_found(open_run(given.run))
+    found = weights_found(open_run(given.run), pairs=True)
     folder = export_run(found.run, found.cfg, found.params, Path(given.output), given.dtype)
     data = {"run": str(found.run.folder), "step": found.step, "folder": str(folder), "dtype": given.dtype}
     return data, {"written": f"{folder}, step {found.step:,}, {given.dtype}"}

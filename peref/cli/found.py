@@ -30,7 +30,7 @@ class Trained:
 
     run: Run
     how: str
-    cfg: Any  # a Config; of a task perhaps a Pair
+    cfg: Any  # a Config or a Pair
     params: Arrays
     step: int
     exercise: Exercise | None = None
@@ -64,24 +64,27 @@ def named_or_newest(given: Given, named: str | None, option: str = "", **which: 
     return open_run(named), ""
 
 
-def weights_found(run: Run, how: str = "", pe: str | None = None) -> Trained:
-    """A run with its weights. `pe` names the files of its encodings, if any."""
+def weights_found(run: Run, how: str = "", pe: str | None = None, pairs: bool = False) -> Trained:
+    """A run with its weights. `pe` names the files of its encodings, if any; `pairs`: it may be an encoder
+    and a decoder.
+    """
     if pe is not None:
         choose(pe)
-    config_of(run)
+    (model_of if pairs else config_of)(run)
     return Trained(run, how, *weights_of(run))
 
 
-def find_trained(given: Given, named: str | None) -> Trained:
-    """The run that is named, or the newest with a checkpoint, of the task that is named if any. Raises Misuse
-    where it is of another task, and for options that a task has no use for.
+def find_trained(given: Given, named: str | None, pairs: bool = False) -> Trained:
+    """The run that is named, or the newest with a checkpoint, of the task that is named if any; `pairs`: of
+    no task it may be an encoder and a decoder too. Raises Misuse where it is of another task, and for options
+    that a task has no use for.
     """
     task, pe, spec = (vars(given).get(option) for option in ("task", "pe", "data"))
     run, how = named_or_newest(given, named, task=None if named else task)
     if task and run.task != task:
         raise Misuse(f"{run.folder} was trained on {run.task or 'text'}, not on the task {task}")
     if run.task is None:
-        return weights_found(run, how, pe)
+        return weights_found(run, how, pe, pairs)
     given.refuse(f"{run.folder} was trained on the task {run.task}", *OF_TEXT)
     return Trained(run, how, *weights_of(run), exercise_of(run, spec))
 

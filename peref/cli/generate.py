@@ -1,5 +1,6 @@
 """generate: a trained model writes on from a prompt."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -11,10 +12,16 @@ from peref.backends import Backend
 from peref.cli import options
 from peref.cli.found import Trained, backend_of, find_trained
 from peref.cli.options import Document, Given
+from peref.encoder_decoder import encode
+from peref.errors import Misuse
 from peref.evaluate import differing, under
 from peref.exact_match import answer
 from peref.generate import check_generation, generate
-from peref.parameters import check
+from peref.model import check_tokens
+from peref.pair import Pair
+from peref.parameters import check, half_of
+from peref.porting.files import CONFIG
+from peref.runs import Run
 from peref.tasks import BEGIN, END, Exercise
 
 SOURCES = 10  # held-out samples that are answered where there is no prompt
@@ -36,36 +43,54 @@ BEGUN = "static int "
 @options.of_a_run
 def command(given: Given) -> Document:
     """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint; or answer with it,
-    where that was trained on a task.
+    where that was trained on a task. Of an imported encoder and decoder the first reads the prompt.
     """
     given.stream = sys.stderr  # stdout has what is written
-    found = find_trained(given, given.run)
+    found = find_trained(given, given.run, pairs=True)
     if found.exercise:
         return answer_sources(found, found.exercise, given)
     known, begun = found.vocabulary, BEGUN if given.prompt is None else given.prompt
     prompt = known.tokens(os.fsencode(begun))
-    cfg = under(found.cfg, given.pe, given.settings)
-    check(cfg, found.params)
+    cfg, params, source = found.cfg, found.params, None
+    if isinstance(cfg, Pair):
+        given.refuse(f"{found.run.folder} is an encoder and a decoder", "pe", "settings")
+        source, prompt = check_tokens(cfg.encoder, prompt[None]), first_token(found.run)
+        cfg, params = cfg.decoder, half_of(params, "decoder")
+    else:
+        cfg = under(cfg, given.pe, given.settings)
+        check(cfg, params)
     sampling: dict[str, Any] = {"temperature": given.temperature, "top_k": given.top_k, "seed": given.seed}
     check_generation(cfg, prompt, given.tokens, **sampling, dtype=found.dtype)
     for words in differing(found.run):
         given.note(words)
     be = backend_of(given, found.dtype)
     written: list[int] = []
-    shown = 0
+    shown, before = 0, prompt if source is None else prompt[:0]
     with np.errstate(all="ignore"):
-        for token in generate(cfg, found.params, prompt, given.tokens, **sampling, be=be):
+        memory = None if source is None else encode(found.cfg, be.place(found.params), source, be=be)
+        for token in generate(cfg, params, prompt, given.tokens, **sampling, be=be, memory=memory):
             written.append(token)
-            said = known.text([*prompt, *written])
+            said = known.text([*before, *written])
             whole = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
             if whole and not given.as_json:
                 print(said[shown:], end="", flush=True)
                 shown = len(said)
     if not given.as_json:
-        print(known.text([*prompt, *written])[shown:])
+        print(known.text([*before, *written])[shown:])
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}
     about |= {"prompt": begun, "text": known.text(written)}
     return about | sampling | {"backend": be.name}, []
+
+
+def first_token(run: Run) -> np.ndarray:
+    """What the decoder of an imported run begins with, [1]. Raises Misuse where its config.json is silent."""
+    key = "decoder_start_token_id"
+    first = json.loads(run.public(CONFIG) or b"{}").get(key)
+    if type(first) is not int:
+        raise Misuse(
+            f"{key} is {first!r} in the {CONFIG} of {run.folder}; write the token there, and import again"
+        )
+    return np.array([first])
 
 
 # to what, what was written, what is right if known

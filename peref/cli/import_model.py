@@ -5,9 +5,12 @@ from pathlib import Path
 
 from peref.cli import options, text
 from peref.cli.completion import RUNS
+from peref.cli.found import cycles
 from peref.cli.options import Document, Given
 from peref.errors import Misuse, counted
+from peref.evaluate import model_of
 from peref.imported import import_run
+from peref.pair import Pair
 
 
 @options.command("import")
@@ -18,7 +21,8 @@ from peref.imported import import_run
 @options.option("--dtype", "What the weights are kept in.", ["float32", "float64"], default="float32")
 def command(given: Given) -> Document:
     """Make a run of the model in FOLDER: config.json, *.safetensors in float32, float16 or bfloat16, and
-    tokenizer.json where there is one. eval, generate, show and train --from take it.
+    tokenizer.json where there is one. eval, generate, show, trace and train --from take it; of an
+    encoder and a decoder (T5) generate and trace.
     """
     root, name = Path(RUNS), None
     if given.output is not None:
@@ -26,11 +30,12 @@ def command(given: Given) -> Document:
         if Path(given.output).exists():
             raise Misuse(f"{given.output} is there already; choose a new folder")
     run = import_run(given.folder, root, sys.argv[1:], name=name, dtype=given.dtype)
-    of, cycle = run.record["imported"], text.cycle(run.record["config"]["pe"])
+    of, cfg = run.record["imported"], model_of(run)
+    name, option = ("generate", "--prompt") if isinstance(cfg, Pair) else ("eval", "--data")
     said = {
         "model": f"{of['model']}, {counted(len(of['files']), 'file')} of {of['folder']}",
-        "encoding": cycle,
+        **cycles(cfg),
         "run": str(run.folder),
-        "next": text.command("eval", run.folder, "--data", "TEXT"),
+        "next": text.command(name, run.folder, option, "TEXT"),
     }
     return {"run": str(run.folder), "imported": of, "config": run.record["config"]}, said

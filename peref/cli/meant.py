@@ -19,7 +19,6 @@ from peref.lab.effects import Subject
 from peref.member import said_of
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE
-from peref.porting.names import PAIRS
 from peref.tasks import TASKS
 
 PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
@@ -33,7 +32,7 @@ def read_config(path: Path) -> tuple[Found, Config | Pair | None, str]:
     kind = str(public.get("model_type"))  # it may be anything
     cfg: Config | Pair | None = None
     try:
-        cfg = (porting.pair_of if kind in PAIRS else porting.config_of)(public)
+        cfg = porting.one_or_two(public)
     except Misuse as error:
         missing = str(error)
     try:

@@ -14,11 +14,12 @@ from peref.config import Config
 from peref.errors import Misuse, counted
 from peref.huggingface import load_json
 from peref.ops.place import At
-from peref.porting import config_of, load, names_of
+from peref.pair import Pair
+from peref.porting import load, names_of, one_or_two
 from peref.porting.files import CONFIG, mapped, published
 from peref.porting.tensors import copied
 from peref.runs import open_run
-from peref.trace import byte_count, check_trace, trace, trace_layer, write
+from peref.trace import byte_count, check_trace, halves, layers_of, trace, trace_layer, write
 from peref.xp import Arrays
 
 
@@ -26,6 +27,9 @@ from peref.xp import Arrays
 @options.argument("run", options.RUN)
 @option("--prompt", "The text that is read.")
 @option("--tokens", "A file of token numbers that are read: text, or a JSON list.", FILE)
+@option(
+    "--source", "What the encoder reads, where RUN has one: text beside --prompt, a file beside --tokens."
+)
 @option("-o --output", "NAME.safetensors; NAME.json beside it says what each tensor is.", FILE, required=True)
 @option(
     "--place",
@@ -48,32 +52,39 @@ def command(given: Given) -> Document:
         raise Misuse("expected one of: --prompt TEXT; --tokens FILE; --layer N with --input FILE")
     if alone:
         given.refuse("positions of --layer count from 0", "place")
+        given.refuse("one layer alone has no encoder", "source")
+    if given.source is not None:
+        given.refuse("positions of an encoder and a decoder count from 0", "place")
     if alone and (given.gradients or given.layers):
         raise Misuse("one layer has no loss, and is all that is kept; leave --gradients and --layers out")
     if Path(given.output).suffix != ".safetensors":
         raise Misuse(f"-o is {given.output!r}; expected a file for the tensors, NAME.safetensors")
-    out, dtype, tokens = Path(given.output), np.dtype(given.dtype), None
+    out, dtype, tokens, source = Path(given.output), np.dtype(given.dtype), None, None
     store.check_writable(out.parent, out.parent)
-    cfg, params, source, kind, known = model_named(given.run, given.layer, dtype)
+    cfg, params, folder, kind, known = model_named(given.run, given.layer, dtype)
     if alone:
         x = hidden_states(given.states, cfg, given.layer, dtype)
         T, layers = x.shape[1], [given.layer]
     else:
-        said = given.prompt
-        read = numbers(given.tokens) if said is None else known.tokens(os.fsencode(said))
-        tokens = read.astype(np.int64)[None]
-        T, layers = tokens.size, layers_of(given.layers, cfg)
-    at = placed(cfg, T, given.place)
-    check_trace(cfg, T, layers, dtype, given.gradients)
-    size = byte_count(cfg, T, layers, dtype, given.gradients, alone)
-    said = f"{counted(T, 'token')}, {counted(len(layers), 'layer')}, {text.size(size)}"
+        of_text = lambda said: known.tokens(os.fsencode(said))
+        read = lambda said: (numbers if given.prompt is None else of_text)(said).astype(np.int64)[None]
+        tokens = read(given.tokens if given.prompt is None else given.prompt)
+        source = None if given.source is None else read(given.source)
+        T, layers = tokens.size, chosen_layers(given.layers, cfg)
+    S = 0 if source is None else source.size
+    at = placed(halves(cfg)[""], T, given.place)
+    check_trace(cfg, T, layers, dtype, given.gradients, S)
+    size = byte_count(cfg, T, layers, dtype, given.gradients, alone, S)
+    behind = f" behind {counted(S, 'token')} of a source" if S else ""
+    said = f"{counted(T, 'token')}{behind}, {counted(len(layers), 'layer')}, {text.size(size)}"
     given.say("trace", said)
     with np.errstate(all="ignore"):
         if tokens is None:
             tensors = trace_layer(cfg, params, given.layer, x)
         else:
-            tensors = trace(cfg, params, tokens, layers=layers, gradients=given.gradients, at=at)
-    write(out, cfg, tensors, tokens, at, peref=__version__, source=source, names=kind)
+            how = {"layers": layers, "gradients": given.gradients, "at": at, "source": source}
+            tensors = trace(cfg, params, tokens, **how)
+    write(out, cfg, tensors, tokens, at, source, peref=__version__, source=folder, names=kind)
     loss = float(tensors["loss"]) if "loss" in tensors else None
     about = {"file": str(out), "described": str(out.with_suffix(".json")), "tensors": len(tensors)}
     lines = [] if loss is None else [text.labelled("loss", f"{loss:.6f} nats")]
@@ -92,9 +103,9 @@ def placed(cfg: Config, T: int, path: str | None) -> At:
         ) from error
 
 
-def layers_of(said: str | None, cfg: Config) -> list[int]:
+def chosen_layers(said: str | None, cfg: Config | Pair) -> list[int]:
     try:
-        return [*range(cfg.layers)] if said is None else sorted({int(word) for word in said.split(",")})
+        return [*layers_of(cfg)] if said is None else sorted({int(word) for word in said.split(",")})
     except ValueError as error:
         raise Misuse(f"--layers is {said!r}; expected numbers of layers, such as 0,5") from error
 
@@ -109,20 +120,27 @@ def numbers(path: str) -> np.ndarray:
         raise Misuse(f"{path}: {what}: {error}") from error
 
 
-def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Config, Arrays, str, str | None, Any]:
+def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, str, str | None, Any]:
     """The model of a run, where it is, whose names it was imported with, and its vocabulary; for one layer
-    perhaps the one that is published in a folder, with the parameters of that layer.
+    perhaps the one that is published in a folder, with the parameters of that layer. Raises Misuse for one
+    layer of an encoder and a decoder.
     """
     if layer is not None and (Path(name) / CONFIG).is_file():
         model = published(name)
-        cfg, kind = config_of(model.config), names_of(model.config)
+        cfg, kind = one_or_two(model.config), names_of(model.config)
+        refuse_two(cfg, name)
         return cfg, load(model.tensors, cfg, kind, dtype=dtype, layer=layer), name, kind, None
-    found = weights_found(open_run(name))
-    if not isinstance(found.cfg, Config):
-        raise Misuse(f"{name} is an encoder and a decoder; trace takes a model that reads one sequence")
+    found = weights_found(open_run(name), pairs=True)
+    if layer is not None:
+        refuse_two(found.cfg, name)
     params = {name: a.astype(dtype, copy=False) for name, a in found.params.items()}
     imported = found.run.record.get("imported", {})
     return found.cfg, params, str(found.run.folder), imported.get("model"), found.vocabulary
+
+
+def refuse_two(cfg: Config | Pair, name: str) -> None:
+    if isinstance(cfg, Pair):
+        raise Misuse(f"{name} is an encoder and a decoder; trace its run whole, with --source and --prompt")
 
 
 def hidden_states(path: str, cfg: Config, layer: int, dtype: Any) -> np.ndarray:

@@ -61,6 +61,11 @@ def pair_of(public: Mapping[str, Any]) -> Pair:
     return Pair(Config(causal=False, **fields), Config(cross=True, **decoder))
 
 
+def one_or_two(public: Mapping[str, Any]) -> Config | Pair:
+    """As config_of, or for an encoder and a decoder as pair_of."""
+    return (pair_of if public.get("model_type") in PAIRS else config_of)(public)
+
+
 def names_of(public: Mapping[str, Any]) -> str:
     """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
     inner = text_of(public).values

@@ -69,7 +69,7 @@ def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
     for k, axis in enumerate(axes):
         hit, size = np.flatnonzero(wrong.any(tuple(n for n in range(wrong.ndim) if n != k))), wrong.shape[k]
         what = {"H": "head", "G": "key-value head", "B": "sequence"}.get(axis, "channel")
-        if axis == "T":
+        if axis in "TS":
             what = tokens.pop(0)
             on = len(hit) == size - hit[0]
             places = f"at {what} {listed_places(hit)} of {size}"
@@ -101,7 +101,7 @@ def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) 
         found.append("it has the opposite sign")
     close = lambda x, y: bool(np.abs(x - y).max(initial=0) <= 0.02 * np.abs(y).max(initial=1e-30))
     for k, axis in enumerate(axes):
-        if axis in "TBHG" and got.shape[k] > 2:
+        if axis in "TSBHG" and got.shape[k] > 2:
             x, y = np.moveaxis(got, k, 0), np.moveaxis(want, k, 0)
             found += [f"along axis {axis} it is moved by 1"] if close(x[1:], y[:-1]) else []
             found += [f"along axis {axis} it is moved by -1"] if close(x[:-1], y[1:]) else []

@@ -25,6 +25,9 @@ from peref.evaluate import weights_of
 from peref.golden.compute.noise import rounding
 from peref.golden.spec.files import Tensor, read_tensors, strict_json
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
+from peref.pair import model_from_json
+from peref.parameters import half_of
+from peref.passes import Memory
 from peref.porting import load, names_of, ours_of
 from peref.porting.files import CONFIG, published
 from peref.rng import generator
@@ -60,7 +63,7 @@ class Walk:
         """What is missing, a line of a layer's once: scores of 6 layers."""
         steps: dict[str, int] = {}
         for name in self.missing:
-            layer, step = layer_and_step(name)
+            layer, step = layer_and_step(name.removeprefix("encoder."))
             steps[step if layer >= 0 else name] = steps.get(step, 0) + (layer >= 0)
         return [f"{step} of {counted(n, 'layer')}" if n else step for step, n in steps.items()]
 
@@ -87,7 +90,43 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     """
     ours, came = read_tensors(path), read_tensors(second)
     came |= renamed(came, words)
-    return Traces(ours, came, dict(words), limit, *weights_of_trace(words, path)).walk()
+    params, notes = weights_of_trace(words, path)
+    if "encoder" in words["config"]:
+        return walk_of_both(ours, came, words, limit, params, notes)
+    return Traces(ours, came, dict(words), limit, params, notes).walk()
+
+
+def walk_of_both(
+    ours: dict[str, Tensor],
+    came: dict[str, Tensor],
+    words: Mapping[str, Any],
+    limit: str,
+    params: Arrays,
+    notes: tuple[str, ...],
+) -> Walk:
+    """The encoder's tensors, then, behind what theirs made, the decoder's and all gradients. Raises Misuse
+    where that is not there.
+    """
+    front, config, about = "encoder.", dict(words["config"]), {one["name"]: one for one in words["tensors"]}
+    if f"{front}final" not in came:
+        raise Misuse(f"theirs has no {front}final, of which the decoder's keys and values are; dump it too")
+    inner = lambda some: {n.removeprefix(front): x for n, x in some.items() if n.startswith(front)}
+    first = {"config": config.pop("encoder"), "tokens": words["encoder_tokens"]}
+    first["tensors"] = [one | {"name": name} for name, one in inner(about).items()]
+    p, q = (half_of(params, part) if params else {} for part in ("encoder", "decoder"))
+    encoder = Traces(inner(ours), inner(came), first, limit, p, notes, front)
+    walk = encoder.walk()
+    agree, missing = ([f"{front}{name}" for name in some] for some in (walk.agree, walk.missing))
+    rest = {name: one for name, one in about.items() if not name.startswith(front)}
+    if walk.found or came.keys().isdisjoint(rest):
+        found = walk.found and replace(walk.found, name=f"{front}{walk.found.name}")
+        missing += [name for name in rest if name not in came]
+        return Walk((*agree,), (*missing,), found, walk.notes)
+    memory = Memory(encoder.theirs["final"], np.ones((1, encoder.engine.at.T), int))
+    second = {**words, "config": config, "tensors": [*rest.values()]}
+    mine = {name: ours[name] for name in rest}
+    walk = Traces(mine, came, second, limit, q, walk.notes, memory=memory).walk()
+    return replace(walk, agree=(*agree, *walk.agree), missing=(*missing, *walk.missing))
 
 
 def renamed(came: dict[str, Tensor], words: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -96,7 +135,7 @@ def renamed(came: dict[str, Tensor], words: Mapping[str, Any]) -> dict[str, Tens
     theirs = {name.removeprefix(OF_PARAMETER): x for name, x in came.items() if name.startswith(OF_PARAMETER)}
     for dtype in {x.dtype for x in theirs.values()} if words.get("names") else ():
         bits = {name: x.bits for name, x in theirs.items() if x.dtype == dtype}
-        mine = ours_of(bits, Config.from_json(words["config"]), words["names"])
+        mine = ours_of(bits, model_from_json(words["config"]), words["names"])
         found |= {f"{OF_PARAMETER}{name}": Tensor(dtype, a) for name, a in mine.items()}
     return found
 
@@ -128,7 +167,9 @@ def published_in(folder: Path, words: Mapping[str, Any]) -> Arrays:
 
 @dataclass
 class Traces:
-    """Both traces, and the model of the first."""
+    """Both traces, and the model of the first; of an encoder and a decoder one of them, `front` before the
+    names of its tensors, and the `memory` that the second attends to.
+    """
 
     ours: dict[str, Tensor]
     came: dict[str, Tensor]
@@ -136,6 +177,8 @@ class Traces:
     limit: str
     params: Arrays
     notes: tuple[str, ...] = ()
+    front: str = ""
+    memory: Memory | None = None
 
     @cached_property
     def engine(self) -> Engine:
@@ -145,7 +188,7 @@ class Traces:
         tokens = np.zeros((1, w["n"]), int) if w["tokens"] is None else np.asarray(w["tokens"])
         cfg, (B, T) = Config.from_json(w["config"]), tokens.shape
         at = cfg.place(B, T, w.get("positions"), w.get("seg"), w.get("n"))
-        engine = Engine(cfg, params, tokens, at)
+        engine = Engine(cfg, params, tokens, at, memory=self.memory)
         return replace(engine, params=engine.made.params)
 
     @cached_property
@@ -329,9 +372,11 @@ class Traces:
             else:
                 keep = keep & see
         got, want, a, b = (np.where(keep, x, 0.0) for x in (got, want, a, b))
-        sums = {"scores": cfg.D, "probabilities": self.engine.at.T, "heads": self.engine.at.T}  # on the way
+        S = self.memory.x.shape[1] if self.memory and step.startswith("cross_") else self.engine.at.T
+        sums = {"scores": cfg.D, "probabilities": S, "heads": S}  # on the way
         sums |= {"output": cfg.H * cfg.D, "ffn": cfg.F or 1, "q_turned": 1, "k_turned": 1, "residual": 1}
-        return verdict_on(Wide(self.dtype(name), got), want, a, b, float(sums.get(step, cfg.C) or 1))
+        many = sums.get(step.removeprefix("cross_"), cfg.C) or 1
+        return verdict_on(Wide(self.dtype(name), got), want, a, b, float(many))
 
     def consistent(self, name: str) -> bool:
         """Whether the weights make of the reference's tensors the reference's."""
@@ -356,7 +401,7 @@ class Traces:
         best, count = self.best(name, between)
         if best:
             after = f" and in {counted(count, 'tensor')} after it in this layer" if count else ""
-            evidence = f"the reference with this change gives what came in {name}{after}"
+            evidence = f"the reference with this change gives what came in {self.front}{name}{after}"
             return replace(found, readings=best, evidence=evidence)
         step, lie = layer_and_step(name)[1], ", ".join(between)
         lie = f"; between lie {lie}, which theirs does not have" if lie else ""
@@ -423,7 +468,7 @@ class Traces:
         for step in OF_LAYER if layer >= 0 else ():
             other = f"layers.{layer}.{step}"
             if other in made and other not in (name, *before) and gives(made[other]):
-                does = f"it is what {other} must be: dumped at another place"
+                does = f"it is what {self.front}{other} must be: dumped at another place"
                 yield Reading(does, f"{name} is {says}", self.engine)
         for order in permutations(range(got.ndim)):
             if list(order) != sorted(order) and gives(made[name].transpose(order).reshape(got.shape)):

@@ -337,6 +337,11 @@ def over_queries(t: Steps, x: Any) -> Any:
     return e / e.sum(-2, keepdims=True)
 
 
+def causal_across(t: Steps, x: Any) -> Any:
+    see: Any = SimpleNamespace(see=np.tri(*x.shape[-2:], dtype=bool))
+    return probabilities(t("cross_scores"), at=see)
+
+
 def capped_behind_mask(t: Steps, x: Any) -> Any:
     cap: Any = t.kind.softcap
     e = np.exp(np.where(t.see, softcapped(uncapped(t), cap=cap), -cap))
@@ -419,6 +424,16 @@ OTHER_WAYS = (
         },
     ),
     Rows(
+        lambda cfg, kind: cfg.cross,
+        "attention to the encoder has the softmax scale of the layer, and sees every key",
+        {
+            "attention to the encoder is scaled by D^-0.5": {
+                "cross_scores": lambda t, x: x * t.this.cfg.D**-0.5 / t.scale
+            },
+            "attention to the encoder has a causal mask": {"cross_probabilities": causal_across},
+        },
+    ),
+    Rows(
         lambda cfg, kind: kind.softcap,
         "it is of the scaled logits, before what is added and before the mask",
         {
@@ -446,6 +461,11 @@ OTHER_WAYS = (
             "the gate is x sigmoid(1.702 x)": gate(lambda x: x * logistic(1.702 * x)),
         },
     ),
+)
+ADDED = (  # what a sublayer gives, the norm behind it, the stream after it
+    ("output", "after1", "residual"),
+    ("cross_output", "after_cross", "cross_residual"),
+    ("ffn", "after2", "leaving"),
 )
 ENDS: dict[str, dict[str, Way]] = {
     "the last norm is left out": {"final": lambda t, x: t("leaving")},
@@ -482,8 +502,9 @@ def of_streams(engine: Engine, layer: int) -> Iterator[Said]:
     plus = lambda one, y, sign: lambda t, x: t(one) + sign * t(y)
     normed = lambda name, way: lambda t, x: norm(t.this, t.weights, name, way(t, x))
     ways: list[tuple[str, str, Way]] = []
-    alike = lambda step: [one for one in OF_LAYER if OF_LAYER[one][0] == OF_LAYER[step][0]]
-    for step in OF_LAYER:
+    steps = [step for step in OF_LAYER if engine.cfg.cross or not step.startswith("cross_")]
+    alike = lambda step: [one for one in steps if OF_LAYER[one][0] == OF_LAYER[step][0]]
+    for step in steps:
         earlier = alike(step)[: alike(step).index(step)]
         ways += [(step, one, taken(one)) for one in earlier]
         if step == "ffn_normed" and "norm2" in has:
@@ -491,7 +512,7 @@ def of_streams(engine: Engine, layer: int) -> Iterator[Said]:
                 one for one in earlier if one not in ("input", "residual")
             ]  # which are Config's residual
             ways += [(step, f"the norm of {one}", normed("norm2", taken(one))) for one in others]
-        for y, name, before in (("output", "after1", "residual"), ("ffn", "after2", "leaving")):
+        for y, name, before in ADDED:
             for one in earlier if step == before else ():
                 ways += [(step, f"{one} + {y}", plus(one, y, 1)), (step, f"{one} - {y}", plus(one, y, -1))]
                 ways += (

@@ -25,20 +25,23 @@ from peref.model import PLAIN
 from peref.ops.place import At
 from peref.ops.shape import add
 from peref.parameters import shapes_of
-from peref.passes import Pass, start_pass
+from peref.passes import Memory, Pass, start_pass
 from peref.trace import WHOLE, Notes, next_tokens, one_layer
 from peref.xp import Arrays
 
 Way = Callable[["Steps", Any], Any]  # (steps, what the step gives) -> what it gives instead
 MADE_BY = {"o.weight": "output", **{f"{role}.weight": role for role in "qkv"}}  # what makes only this step
-MADE_BY |= {f"{role}.weight": "ffn" for role in ("gate", "up", "down")}
-NOT_THERE = {"q_turned": "q", "k_turned": "k", "bias": "q", "normed": "input", "ffn_normed": "residual"}
+MADE_BY |= {f"cross.{role}": f"cross_{step}" for role, step in MADE_BY.items()}
+MADE_BY |= {"router.weight": "router", **{f"{role}.weight": "ffn" for role in ("gate", "up", "down")}}
+NOT_THERE = {"q_turned": "q", "k_turned": "k", "bias": "q", "normed": "input"}
+NOT_THERE |= {"cross_normed": "residual", "ffn_normed": "cross_residual", "cross_residual": "residual"}
+ATTENDED = ("bias", "scores", "probabilities", "heads")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A model over tokens [B,T] at a place, and what it does another way: steps, by their names, and what is
-    made once a pass.
+    """A model over tokens [B,T] at a place, behind an encoder with its `memory`, and what it does another
+    way: steps, by their names, and what is made once a pass.
     """
 
     cfg: Config
@@ -47,6 +50,7 @@ class Engine:
     at: At
     ways: Mapping[str, Way] = field(default_factory=dict)
     once: Callable[[Pass], Pass] = lambda this: this
+    memory: Memory | None = None
 
     @cached_property
     def made(self) -> Pass:
@@ -58,7 +62,7 @@ class Engine:
         for name, shape in shapes_of(self.cfg).items():
             known = name in self.params and self.params[name].shape == shape
             params[name] = self.params[name] if known else np.broadcast_to(np.nan, shape)
-        return self.once(start_pass(PLAIN, self.cfg, params, self.at))
+        return self.once(start_pass(PLAIN, self.cfg, params, self.at, memory=self.memory))
 
 
 class Reached(Exception):
@@ -82,6 +86,8 @@ class Steps(Notes):
         super().__init__()
         self.engine, self.given, self.moved, self.wanted = engine, given, moved, wanted
         self.this, self.n = engine.made, -1
+        if memory := engine.memory:
+            self.this = replace(self.this, memory=memory._replace(x=self.noisy(memory.x)))
         if angles:
             turned = lambda found: found and (wrapped(angles(found[0]), moved), *found[1:])
             tables = [one._replace(rotation=turned(one.rotation)) for one in self.this.tables]
@@ -145,7 +151,8 @@ class Steps(Notes):
             return zeros(*x.shape[:-1], len(w)) if id(w) in of_idle else be.linear(x, w, *more)
 
         def attention(q: Any, *given: Any, **how: Any) -> Any:
-            idle = self.idle("bias", "scores", "probabilities", "heads")
+            front = "cross_" if how["at"] is this.beside else ""
+            idle = self.idle(*(f"{front}{step}" for step in ATTENDED))
             return zeros(*q.shape) if idle else be.attention(q, *given, **how)
 
         def activated_linear(up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:
