@@ -63,7 +63,8 @@ def pair_of(public: Mapping[str, Any]) -> Pair:
 
 def one_or_two(public: Mapping[str, Any]) -> Config | Pair:
     """As config_of, or for an encoder and a decoder as pair_of."""
-    return (pair_of if public.get("model_type") in PAIRS else config_of)(public)
+    kind = str(public.get("model_type"))  # it may be anything
+    return (pair_of if kind in PAIRS else config_of)(public)
 
 
 def names_of(public: Mapping[str, Any]) -> str:
