@@ -128,8 +128,12 @@ def table(known: Runs) -> str:
         for run in runs:
             done.update(run["done"])
         parts = ", ".join(f"{part} {count:,}" for part, count in sorted(done.items()) if len(done) > 1)
-        of = f" of {runs[-1]['of']:,}" if runs and "of" in runs[-1] else ""
-        said = f"{done.total():,}{of}" + (f": {parts}" if parts else "")
+        in_order = [run for run in runs if "of" in run]
+        known_of = sum(sum(run["done"].values()) for run in in_order)
+        said = f"{done.total():,}"
+        if in_order:
+            said = f"{known_of:,} of {in_order[-1]['of']:,}, and {done.total() - known_of:,} before"
+        said += f": {parts}" if parts else ""
         faulty = [n for n, run in enumerate(runs) if run["faults"]]
         since = sum(sum(run["done"].values()) for run in runs[faulty[-1] + 1 :]) if faulty else 0
         faults = f"{sum(run['faults'] for run in runs):,}" + (f"; none in {since:,} since" if faulty else "")
