@@ -47,13 +47,13 @@ def main() -> int:
         *(f"| {g:g} | {' | '.join(f'{x:.1e}' for x in row)} |" for g, row in zip(DECAYS, found, strict=True)),
     ]
     given.output.with_suffix(".md").write_text("\n".join(lines) + "\n")
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for g, row in zip(DECAYS, found, strict=True):
         axes.plot(CHUNKS, row, marker="o", label=f"log decay {g:g}")
     axes.axhline(DELTA_BOUND, color="black", linestyle="--", label="bound")
     axes.set(xscale="log", yscale="log", xlabel="chunk (tokens)", ylabel="worst relative error")
     axes.set_xticks(CHUNKS, map(str, CHUNKS))
-    axes.legend(loc="center right")
+    figure.legend(loc="outside right center")
     figure.savefig(given.output.with_suffix(".png"), dpi=100)
     return int(not max(map(max, found)) <= DELTA_BOUND)
 

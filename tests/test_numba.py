@@ -20,7 +20,7 @@ import pytest
 from check import same
 from generated import NAMES, config, filling, logits, subject, tokens, weights
 from registry import RECURRENCES, operation, ops
-from test_ops import CASES, random
+from test_ops import CASES, DELTA_BOUND, far_from_float64, random
 from without_avx512 import AVX, without
 
 from peref import backends, model
@@ -32,6 +32,7 @@ from peref.errors import Misuse
 from peref.golden.compute.operation import turns_apart
 from peref.laws import loops
 from peref.ops.attention import attention
+from peref.ops.delta import delta
 from peref.ops.place import At
 from peref.tape import Op, Tape
 
@@ -351,6 +352,16 @@ def test_recurrences_at_every_edge(T, C, N):
     """
     for field, given, settings in recurrences(T, C, N):
         both(field, given, settings)
+
+
+@pytest.mark.parametrize("log_decay", [0.0, -2.0, -3.0, -20.0])
+def test_the_delta_rule_keeps_float32_whatever_the_decay(log_decay):
+    """The bound of the plain op, with a decay of each channel and one of each head."""
+    for width in (8, 1):
+        g = np.full((1, 2, 200, width), log_decay)
+        for removes in (True, False):
+            found = far_from_float64(g, 200, 64, removes, op=NUMBA.recurrence("delta", delta))
+            assert found <= DELTA_BOUND
 
 
 def test_a_recurrence_of_fixed_factors_forgets_no_digits():

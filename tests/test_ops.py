@@ -649,7 +649,7 @@ def test_delta_is_the_loop(removes, decays):
 DELTA_BOUND = 1e-5
 
 
-def far_from_float64(g, T, chunk, removes, seed=0, width=8):
+def far_from_float64(g, T, chunk, removes, seed=0, width=8, op=delta):
     """How far y, the last state and all gradients are from float64 with chunks of 16 tokens, relative to the
     largest number of each: keys of length one, beta up to 2, a state handed in and a gradient that comes
     through the last.
@@ -660,11 +660,11 @@ def far_from_float64(g, T, chunk, removes, seed=0, width=8):
     beta = (1 + seed % 2) / (1 + np.exp(-rng.standard_normal((1, 2, T, 1))))
     r, k, ends = unit(r), unit(k), rng.standard_normal((2, 1, 2, width, width))
     arrays, dy = [r, g, beta * k, v, k if removes else None, ends[0]], rng.standard_normal(v.shape)
-    for dtype, size in ((np.float64, 16), (np.float32, chunk)):
-        y, saved, last = delta.forward(
+    for one, dtype, size in ((delta, np.float64, 16), (op, np.float32, chunk)):
+        y, saved, last = one.forward(
             *(None if a is None else a.astype(dtype) for a in arrays), None, chunk=size
         )
-        grads = delta.backward(saved, dy.astype(dtype), ends[1].astype(dtype))
+        grads = one.backward(saved, dy.astype(dtype), ends[1].astype(dtype))
         found.append([y, last, *(x for x in grads if x is not None)])
     return max(abs(x - want).max() / abs(want).max() for want, x in zip(*found, strict=True))
 

@@ -9,7 +9,7 @@ from numba import njit
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER
 from peref.backends.numba.tile import SHORT_ROWS, short_add, short_set, tile_add, tile_set
-from peref.backends.numba.vector import copy, transpose_block
+from peref.backends.numba.vector import copy, scale, transpose_block
 
 
 @njit(**INNER)
@@ -60,3 +60,19 @@ def across_lanes(y, x):
     for m in range(0, M, LANES):
         for n in range(0, N, LANES):
             transpose_block(y, n * M + m, M, x, m * N + n, N)
+
+
+@njit(**INNER)
+def by_rows(x, factor, out):
+    """out = x, row m times factor[m]; contiguous, out may be x."""
+    n = x.shape[1]
+    for m in range(len(x)):
+        scale(out, m * n, x, m * n, factor[m], n)
+
+
+@njit(**INNER)
+def matmul(c, a, b, transposed, add):
+    """c (+)= a b, or a' b: arrays of whole tiles, b and c with contiguous rows."""
+    M, K = (a.shape[1], a.shape[0]) if transposed else a.shape
+    row, column = (1, a.shape[1]) if transposed else (a.shape[1], 1)
+    product(c, 0, c.shape[1], a, 0, row, column, M, b, 0, COLUMNS, b.shape[1], b.shape[1] // COLUMNS, K, add)

@@ -1,6 +1,6 @@
-"""The delta rule with decay: formula and names as in ops/delta.py; `u` is what a token puts in, v - S'' a. g
-is [B,H,T,K], [B,H,T,1], or [B,H,T,0] where nothing decays; a [B,H,T,K], or [B,H,T,0] where nothing is taken
-out.
+"""The delta rule with a decay for each channel: formula and names as in ops/delta.py; `u` is what a token
+puts in, v - S'' a. a is [B,H,T,K], or [B,H,T,0] where nothing is taken out. With one decay for each head see
+delta_chunks.py.
 
 A unit is one sequence and head and walks over its tokens one by one, as in wkv.py, whose CHUNK it keeps. The
 state lies transposed, [V,K], in whole vectors, zeros beyond V and K: LANES rows are taken at once, so that
@@ -168,13 +168,10 @@ def given(x, out, b, h, begin, end):
 
 @njit(**INNER)
 def factors(g, b, h, begin, end, w):
-    """w = exp(g), of each channel, of the head, or 1."""
-    G, n = g.shape[3], w.shape[1]
+    """w = exp(g)."""
     taken(g, b, h, begin, end, w)
     for t in range(end - begin):
-        exps(w, w, t * n, G)
-        if G < 2:
-            w[t] = w[t, 0] if G else 1
+        exps(w, w, t * w.shape[1], g.shape[3])
 
 
 @njit(**INNER)
@@ -218,13 +215,12 @@ def delta(y, puts, states, r, g, k, v, a, runs):
 
 @njit(**INNER)
 def delta_backward_head(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k, v, a, runs):
-    T, H, G, rows, n = dv.shape[1], dv.shape[2], g.shape[3], states.shape[3], states.shape[4]
+    T, H, rows, n = dv.shape[1], dv.shape[2], states.shape[3], states.shape[4]
     b, h = unit // H, unit % H
     S, D, line = np.empty((WKV_CHUNK, rows, n), np.float32), ds[b, h], runs[b]
     R, W, K, A = np.zeros((4, WKV_CHUNK, n), np.float32)
     U, dY, dU = np.zeros((3, WKV_CHUNK, rows), np.float32)
-    found, ones = np.zeros((4, WKV_CHUNK, n), np.float32), np.ones(n, np.float32)
-    dR, dW, dK, dA = found
+    dR, dW, dK, dA = found = np.zeros((4, WKV_CHUNK, n), np.float32)
     for chunk in range(states.shape[2] - 2, -1, -1):
         begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
         taken(r, b, h, begin, end, R)
@@ -258,9 +254,6 @@ def delta_backward_head(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k,
         given(dK, dk, b, h, begin, end)
         given(dA, da, b, h, begin, end)
         given(dU, dv, b, h, begin, end)
-        if G == 1:
-            for t in range(begin, end):
-                dW[t - begin, 0] = dot(dW, (t - begin) * n, ones, 0, n)
         given(dW, dg, b, h, begin, end)
 
 

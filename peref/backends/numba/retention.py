@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from peref.backends.numba.arrays import c_reads, f4, i8, reads, writes
-from peref.backends.numba.blocks import padded, product, rounded
+from peref.backends.numba.blocks import across_lanes, by_rows, matmul, padded, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
@@ -38,29 +38,6 @@ def chunk_decays(powers, runs, first, rows, within, into, out_of):
     into[rows:] = 0
     out_of[rows:] = 0
     return powers[rows] if last == before and before >= 0 else np.float32(0)
-
-
-@njit(**INNER)
-def transpose(x, out):
-    """x [M,N] into out [N,M]."""
-    for m in range(x.shape[0]):
-        for n in range(x.shape[1]):
-            out[n, m] = x[m, n]
-
-
-@njit(**INNER)
-def by_rows(x, factor, out):
-    for m in range(len(x)):
-        for n in range(x.shape[1]):
-            out[m, n] = x[m, n] * factor[m]
-
-
-@njit(**INNER)
-def matmul(c, a, b, transposed, add):
-    """c (+)= a b, or a' b: arrays of whole tiles, b and c with contiguous rows."""
-    M, K = (a.shape[1], a.shape[0]) if transposed else a.shape
-    row, column = (1, a.shape[1]) if transposed else (a.shape[1], 1)
-    product(c, 0, c.shape[1], a, 0, row, column, M, b, 0, COLUMNS, b.shape[1], b.shape[1] // COLUMNS, K, add)
 
 
 @njit(**INNER)
@@ -92,7 +69,7 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
         padded(k[b, h], first, K)
         padded(v[b, h], first, V)
         Q *= scale
-        transpose(K, KT)
+        across_lanes(KT, K)
         matmul(A, Q, KT, False, False)
         A *= within
         matmul(O, A, V, False, False)
@@ -157,8 +134,8 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
         padded(v[b, h], first, V)
         padded(do[b, :, h], first, G)
         Q *= scale
-        transpose(K, KT)
-        transpose(V, VT)
+        across_lanes(KT, K)
+        across_lanes(VT, V)
         matmul(A, Q, KT, False, False)
         A *= within
         matmul(Z, G, VT, False, False)
@@ -166,11 +143,11 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
         by_rows(K, out_of, near)
         matmul(dV, near, S, False, False)  # through the state
         matmul(dV, A, G, True, True)  # within the chunk
-        transpose(S, ST)
+        across_lanes(ST, S)
         matmul(dK, V, ST, False, False)
         by_rows(dK, out_of, dK)
         matmul(dK, Z, Q, True, True)
-        transpose(states[b, h, n], ST)
+        across_lanes(ST, states[b, h, n])
         by_rows(G, into, scaled)
         matmul(dQ, scaled, ST, False, False)
         matmul(dQ, Z, K, False, True)

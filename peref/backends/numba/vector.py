@@ -51,6 +51,27 @@ def copy(typingctx, y, y_at, x, x_at, n):
 
 
 @intrinsic
+def scale(typingctx, y, y_at, x, x_at, by, n):
+    """y = x by over n elements; y and x may be one array."""
+
+    def body(e):
+        _, y_at, _, x_at, by, n = e.args
+        by = e.splat(by)
+
+        def step(k, mask):
+            to, p = e.at(0, e.b.add(y_at, k)), e.at(2, e.b.add(x_at, k))
+            if mask is None:
+                e.store(e.b.fmul(by, e.load(p)), to)
+            else:
+                e.store_some(e.b.fmul(by, e.load_some(p, mask, constant(0))), to, mask)
+            return []
+
+        each(e, n, step)
+
+    return intrinsic_of(void, (y, i8, x, i8, f4, i8), body)
+
+
+@intrinsic
 def scale_bias_max(typingctx, s, at, n, scale, t, t_at, m):
     """s = s scale + t over n elements, in place; returns the largest of them and m, NaN if one is."""
 
