@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -122,6 +123,27 @@ def test_tensors_are_mapped(theirs):
     while not isinstance(base, np.memmap) or isinstance(base.base, np.memmap):
         base = base.base
     assert str(base.filename) == str(theirs / SHARDS[0])
+
+
+@pytest.mark.parametrize("published_as", ["BF16", "F32"])
+def test_each_tensor_is_copied_once(tmp_path, published_as):
+    """While a model is read, nothing is held but the file, which is mapped, and one copy of each weight."""
+    cfg = config_of(LLAMA | {"hidden_size": 128, "intermediate_size": 256})
+    tensors = unload(init(cfg, 3), cfg)
+    if published_as == "BF16":
+        tensors = {name: to_bfloat16(a)["bfloat16"] for name, a in tensors.items()}
+    dumped(tmp_path / "model.safetensors", {name: (published_as, a) for name, a in tensors.items()})
+    found = mapped(tmp_path / "model.safetensors")
+    tracemalloc.start()
+    try:
+        params = load(found, cfg, dtype=np.dtype("float32"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    kept = sum(a.nbytes for a in params.values())
+    assert kept > 800_000
+    assert peak < 1.1 * kept
+    assert all(not np.shares_memory(a, b) for a in params.values() for b in found.values())
 
 
 def test_it_is_evaluated_by_bytes_and_tokens(theirs, capsys):
