@@ -315,6 +315,30 @@ def test_the_same_evaluation_said_otherwise_has_the_same_file(trained, text, tmp
     }
 
 
+@pytest.mark.parametrize(
+    ("encoding", "whole"),
+    [
+        ("rerope", ("near=64",)),
+        ("self_extend", ("neighbor_window=64",)),
+        ("dual_chunk", ("chunk_size=72", "local_window=8")),
+    ],
+)
+def test_what_extends_rope_at_test_time_reads_its_weights(cli, text, tmp_path, encoding, whole):
+    """With a window over all of the text these are RoPE with the run's base; with their own they are not."""
+    assert cli("train", *TINY, "--pe", "rope", "--set", "base=50", "--steps", 3, "--data", text)[0] == 0
+    losses = []
+    for extra in (
+        (),
+        ("--pe", encoding, *(word for one in whole for word in ("--set", one))),
+        ("--pe", encoding),
+    ):
+        code, out, err = cli("eval", "--len", 64, "--json", *extra)
+        assert code == 0, err
+        losses.append([row["loss"] for row in json.loads(out)["rows"]])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2][-1] != pytest.approx(losses[0][-1], rel=1e-5)
+
+
 def test_a_list_on_the_command_line(trained, text, tmp_path):
     """Numbers between commas or in brackets, said back as they are set; in the run and in the name of the
     evaluation.
