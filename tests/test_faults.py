@@ -144,5 +144,7 @@ def test_a_signal_loses_no_step_whoever_reads(number, reader):
     ],
 )
 def test_a_guard_of_signals_that_is_away_is_noticed(mutant, case, monkeypatch):
+    """By one of three such cases: as in the campaign, a signal may come where the guard has no part."""
     monkeypatch.setattr(STOPPED, "PATIENCE", 10)
-    assert tried(STOPPED.fault, STOPPED.Case(*case, 20), STOPPED.MUTANTS[mutant])
+    drawn = [STOPPED.Case(*case, moment) for moment in (20, 12, 28)]
+    assert noticed(STOPPED.fault, drawn, STOPPED.MUTANTS[mutant])
