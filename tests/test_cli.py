@@ -28,6 +28,7 @@ from peref import backends, data, records, runs
 from peref.cli import explain, main
 from peref.cli import run as run_cli
 from peref.cli.app import group
+from peref.cli.options import Given
 from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
 from peref.encodings import HOOKS, names, wanted
@@ -338,6 +339,35 @@ def test_what_extends_rope_at_test_time_reads_its_weights(cli, text, tmp_path, e
         losses.append([row["loss"] for row in json.loads(out)["rows"]])
     same_numbers(losses[1], losses[0], 1e-5)
     assert apart(losses[2][-1], losses[0][-1], 1e-5)
+
+
+def test_a_note_waits_for_no_reader_where_a_signal_ends_nothing():
+    """A kernel that is compiled in a step is told of; a full pipe held that step, and with it Ctrl-C."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(write, bytes(1 << 16)):
+            pass
+    os.set_blocking(write, True)
+    context = click.Context(group, obj=Signals())
+    context.params = {"as_json": False}
+    given = Given(context)
+    given.stream = os.fdopen(write, "w")
+
+    def late(number, frame):
+        raise TimeoutError("it waits for who reads")
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.alarm(5)
+        with given.signals.gently():
+            given.note("compiling attention.forward")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        os.close(read)
+        with contextlib.suppress(OSError):
+            given.stream.close()
 
 
 def test_a_list_on_the_command_line(trained, text, tmp_path):

@@ -19,6 +19,7 @@ from peref.cli import completion, text
 from peref.cli.app import Group
 from peref.cli.completion import RUNS, Completer, Items, among
 from peref.cli.progress import Progress, aside
+from peref.cli.signals import takes
 from peref.config import Config
 from peref.data import known
 from peref.encodings import names, spelled
@@ -228,7 +229,9 @@ class Given(SimpleNamespace):
         aside(text.labelled(name, words), self.stream)
 
     def note(self, words: str) -> None:
-        self.say("note", words)
+        """As say; where a signal ends nothing, it waits for nobody to read it."""
+        if not self.signals.gentle or takes(self.stream):
+            self.say("note", words)
 
     def progress(self, total: int, unit: str, **how: Any) -> Progress:
         return Progress(total, unit, plain=self.as_json, signals=self.signals, **how)
