@@ -315,6 +315,17 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_an_activation_that_is_said_twice_is_that_of_both(form):
+    """transformers computes what dense_act_fn and is_gated_act say, whatever feed_forward_proj says."""
+    gated = form == "1.1"
+    sound = FORMS[form] | {"dense_act_fn": "gelu_new" if gated else "relu", "is_gated_act": gated}
+    assert pair_of(sound) == pair_of(FORMS[form])
+    for wrong in ({"dense_act_fn": "silu"}, {"is_gated_act": not gated}):
+        with pytest.raises(Misuse, match=next(iter(wrong))):
+            pair_of(sound | wrong)
+
+
 @pytest.mark.parametrize("theirs", ["t5"], indirect=True)
 def test_what_means_nothing_is_one_line(theirs, capsys):
     reference(capsys)

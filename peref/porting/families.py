@@ -12,6 +12,8 @@ from peref.huggingface.facts import by_word
 GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 UNGATED = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu": "gelu_exact"}
 UNGATED |= {"relu": "relu", "relu2": "relu2"}
+# dense_act_fn of T5, by feed_forward_proj
+DENSE = {"relu": "relu", "gelu": "gelu", "gated-gelu": "gelu_new", "gated-silu": "silu"}
 
 Theirs = Mapping[str, Any]
 
@@ -306,10 +308,13 @@ FAMILIES: dict[str, Family] = {
         fields={"C": "d_model", "D": "d_kv", "F": "d_ff", "H": "num_heads", "G": "num_heads"}
         | {"layers": "num_layers", "L": "n_positions", "logit_factor": scale_of_t5},
         settings={"norm": "rms", "biases": False},
-        has=by_word({None: "num_decoder_layers scale_decoder_outputs dense_act_fn is_gated_act"})
+        has=by_word({None: "num_decoder_layers scale_decoder_outputs"})
         | {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
         | {"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "n_positions": 512},
-        only={"is_encoder_decoder": (True,)},
+        # what T5Config makes of feed_forward_proj; transformers computes what these two say
+        only={"is_encoder_decoder": (True,)}
+        | {"is_gated_act": lambda g: (g["feed_forward_proj"].startswith("gated-"), None)}
+        | {"dense_act_fn": lambda g: (DENSE.get(g["feed_forward_proj"], g["dense_act_fn"]), None)},
         activations=(
             "feed_forward_proj",
             {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"},
