@@ -42,6 +42,7 @@ from peref import records, share, store
 from peref.errors import Damaged, Diverged, Misuse, PerefError, counted, explained
 from peref.records import Lines
 
+PATIENCE = 200  # looks at a lock that nobody has signed, 10 ms apart
 FILES = ("run.json", "lock", "metrics.jsonl", "timing.jsonl")
 FOLDERS = ("ckpt", "eval")
 MORE_FOLDERS = ("ckpt/bad", "bad", "encodings", "public")
@@ -170,8 +171,8 @@ class Run:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one writer, and sweep up what a dead one left. Raises InUse at once, naming the owner,
-        while there is another, and Damaged for a folder that leads out of itself.
+        """Be the one writer, and sweep up what a dead one left. Raises InUse, naming the owner, while there
+        is another, and Damaged for a folder that leads out of itself.
 
         The kernel frees it however the process ends; but a process forked inside, without exec, keeps it for
         as long as that lives.
@@ -180,29 +181,27 @@ class Run:
         self.check_inside()
         with store.opened(path, os.O_RDWR | os.O_CREAT) as fd:
             with explained(path, "lock"):
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    what = f"{self.folder}: in use by {_said_in(fd)}"
-                    raise InUse(f"{what}; wait for it, stop it or start another run") from None
+                if other := _kept_by(fd, fcntl.LOCK_EX):
+                    what = f"{self.folder}: in use by {other}"
+                    raise InUse(f"{what}; wait for it, stop it or start another run")
                 mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
                 os.pwrite(fd, mine, 0)
                 os.ftruncate(fd, len(mine))  # afterwards, so that a loser who reads in between finds a name
-            for part in FOLDERS:  # copies leave empty folders out
-                store.check_writable(self.folder / part, self.folder)
-            for part in ("", *FOLDERS):
-                store.sweep(self.folder / part, self.folder)
-            yield
+            try:
+                for part in FOLDERS:  # copies leave empty folders out
+                    store.check_writable(self.folder / part, self.folder)
+                for part in ("", *FOLDERS):
+                    store.sweep(self.folder / part, self.folder)
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, 0)  # so that who has it next is not taken for this one
 
     @property
     def owner(self) -> str:
         """Who writes in it now, in words; "" for nobody."""
         with store.opened(self.folder / "lock") as fd, explained(self.folder / "lock", "look at"):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _said_in(fd)
-        return ""
+            return _kept_by(fd, fcntl.LOCK_SH)
 
     def save(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], keep: int = 2
@@ -411,9 +410,21 @@ def check_finite(arrays: Mapping[str, np.ndarray]) -> None:
             raise Diverged(f"{name} is {array[at]} at {list(at)}")
 
 
-def _said_in(fd: int) -> str:
-    """What the owner has written into the lock."""
-    said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
+def _kept_by(fd: int, how: int) -> str:
+    """Lock it; where another process has it that one, in words. One that has not yet written its name, after
+    that of who is gone, is just starting, or only looks who the owner is: it is waited for.
+    """
+    said = ""
+    for _ in range(PATIENCE):
+        try:
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+            return ""
+        except BlockingIOError:
+            said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
+        here = re.fullmatch(rf"pid ([0-9]{{1,9}}) on {re.escape(socket.gethostname())}", said)
+        if said and (not here or store.alive(int(here[1]))):
+            return said
+        time.sleep(0.01)
     return said or "a process that is just starting"
 
 

@@ -252,7 +252,7 @@ def sweep(folder: Path, top: Path | None = None) -> list[Path]:
 def abandoned(folder: Path) -> list[Path]:
     """What has a temporary name in `folder` and a writer that no longer runs on this machine."""
     owners = {name: re.match(r"\.tmp-([0-9]{1,9})-", name) for name in sorted(names_in(folder))}
-    return [folder / name for name, owner in owners.items() if owner and not _alive(int(owner[1]))]
+    return [folder / name for name, owner in owners.items() if owner and not alive(int(owner[1]))]
 
 
 def temporary() -> str:
@@ -340,7 +340,8 @@ def _digest(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
     return sha.hexdigest()
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether a process of this machine has this number."""
     with contextlib.suppress(PermissionError):  # somebody else's
         try:
             os.kill(pid, 0)

@@ -3,6 +3,7 @@ had happened.
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,6 +41,7 @@ def child(code, *argv):
 
 
 HOLD = "with runs.open_run(sys.argv[1]).lock(): print('held', flush=True); sys.stdin.read()"
+RELEASED = "with runs.open_run(sys.argv[1]).lock(): pass\nprint('held', flush=True); sys.stdin.read()"
 
 
 def end(process):
@@ -219,6 +222,37 @@ def test_a_second_process_is_told_who_the_first_is(run):
         end(first)
     with run.lock():
         assert (run.folder / "lock").read_text() == f"pid {os.getpid()} on {socket.gethostname()}\n"
+
+
+@pytest.mark.parametrize("before", [RELEASED, HOLD])
+def test_who_has_had_the_lock_is_not_named_for_who_is_just_taking_it(run, before):
+    """One who lives on, and one who was killed."""
+    first = child(before, run.folder)
+    try:
+        assert first.stdout.readline() == "held\n"
+        if before == HOLD:
+            end(first)
+        me = f"pid {os.getpid()} on {socket.gethostname()}"
+        with (run.folder / "lock").open("r+") as taken, ThreadPoolExecutor() as pool:
+            fcntl.flock(taken, fcntl.LOCK_EX)
+            told = pool.submit(lambda: run.owner)
+            time.sleep(0.05)
+            taken.write(f"{me}\n")
+            taken.flush()
+            assert told.result() == me
+    finally:
+        end(first)
+
+
+def test_who_only_looks_who_has_the_lock_keeps_nobody_from_it(run):
+    with run.lock():
+        pass
+    with (run.folder / "lock").open() as looks:
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        timer = threading.Timer(0.05, fcntl.flock, (looks, fcntl.LOCK_UN))
+        timer.start()
+        with run.lock():
+            timer.join()
 
 
 def test_the_lock_dies_with_its_owner(run):

@@ -11,6 +11,7 @@ import time
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from benchmarks.faults import (
     BACKENDS,
@@ -52,7 +53,10 @@ seed = [0, 1]
 steps = 6
 """
 TASKS = 16
-MUTANTS: dict[str, Mutant] = {"no lock is taken": ("fcntl.flock", "lambda *how: None")}
+MUTANTS: dict[str, Mutant] = {
+    "no lock is taken": ("fcntl.flock", "lambda *how: None"),
+    "nobody is waited for who has yet to sign": ("peref.runs.PATIENCE", "1"),
+}
 
 
 class Case(NamedTuple):
@@ -75,20 +79,25 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
 
 
 def writers(case: Case, folder: Path) -> str:
-    """What goes wrong where many go on with a run at once."""
+    """What goes wrong where many go on with a run at once, and who has the lock perhaps takes its time to
+    write its name into it.
+    """
     run, (gate, opening) = copied(8, folder, backend=case.backend), os.pipe()
+    delay, write = random.Random(case.seed).choice([0, 0.1]), os.pwrite
+    slowly = lambda *how: (time.sleep(delay), write(*how))
 
     def waiting(n: int) -> int:
         os.close(opening)
         os.read(gate, 1)  # until the other end is closed everywhere
-        return commanded(*onward(run, case.backend), into=folder / f"err{n}")
+        with mock.patch("os.pwrite", slowly):
+            return commanded(*onward(run, case.backend), into=folder / f"err{n}")
 
     pids = [begin_fork(partial(waiting, n)) for n in range(MANY)]
     os.close(opening)
     codes = [ended(pid) for pid in pids]
     os.close(gate)
     words = [(folder / f"err{n}").read_text() for n in range(MANY)]
-    told = [f"in use by pid {pid} on" for pid in pids] + ["in use by a process", "is finished"]
+    told = [f"in use by pid {pid} on" for pid in pids] + ["is finished"]
     if codes.count(0) != 1 or not {*codes} <= {0, 1, 2}:
         return f"exit codes {codes}"
     if strange := [err for code, err in zip(codes, words, strict=True) if code and not said_by(err, told)]:
