@@ -2,9 +2,13 @@
 the root first and what follows from it.
 """
 
+import ast
 import inspect
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -21,6 +25,7 @@ from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
+from peref.golden.spec.book import known_flags
 from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
@@ -425,11 +430,55 @@ def test_a_bug_in_one_branch(book, times, flag):
     assert first.trap.words.endswith(", where the case has option slopes fixed")
 
 
-def test_what_is_seen_is_seen_in_every_case():
-    """Of one case alone it does not speak for the others."""
-    clue = Clue(Trap("basic", "words"), 1.0)
-    assert ranking.seen_in([(clue, "one"), (clue, "two")], ["one", "two"]).whole
-    assert not ranking.seen_in([(clue, "one"), (clue, "one")], ["one", "two"]).whole
+def test_what_is_seen_is_proven_in_every_case():
+    """In one case alone it does not speak for the others, and a sign that something is wrong is no proof."""
+    names = {name: SimpleNamespace(entry=SimpleNamespace(id=name)) for name in ("one", "two")}
+    one, two = names.values()
+    proof = Clue(Trap("basic", "words"), 1.0, True)
+    everywhere, once = lambda answer: iter([proof]), lambda answer: iter([proof] * (answer is one))
+    whole = lambda clue, family: ranking.seen_in([(clue, one, family)], [one], [one, two]).whole
+    assert whole(proof, everywhere)
+    assert not whole(proof, once)
+    assert not whole(replace(proof, proves=False), everywhere)
+
+
+def self_counts_half(case, a):
+    found = expected(case, a)
+    e = np.exp(np.where(case.at.see, found["scores"], -np.inf)) * (1 - np.eye(case.T) / 2)
+    p = e / e.sum(-1, keepdims=True)
+    return {"scores": found["scores"], "probabilities": p, "out": p @ np.repeat(a["v"], case.H // case.G, 1)}
+
+
+def slopes_of_nobody(case, a):
+    factors = np.linspace(0.7, 1.4, case.H)[:, None]
+    return {"bias": expected(case, a)["bias"] * (factors if case.level == "table" else factors[..., None])}
+
+
+@pytest.mark.parametrize(
+    ("change", "cases", "flag"),
+    [
+        (self_counts_half, ["rope.attn/default"], "attn.softmax"),
+        (slopes_of_nobody, ["alibi.table/default", "alibi.op/default"], "alibi.slopes.exponent"),
+    ],
+)
+def test_what_only_shows_is_a_guess(book, change, cases, flag):
+    """That weights are wrong, or slopes others, does not say what was done."""
+    first = reported(book, wrong(book, change, *cases)).probable[0]
+    assert (first.trap.flag, first.confirmed) == (flag, False)
+
+
+def test_a_flag_that_is_said_is_explained():
+    """Every word with a point in the diagnosis is a flag of the golden files, the name of a tensor, or the
+    end of a flag that each encoding has its own of.
+    """
+    known = known_flags()
+    ends = tuple(flag[len(flag.split(".")[0]) :] for flag in known)
+    for path in Path(ranking.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and re.fullmatch(r"[a-z]\w*(\.\w+)+", text):
+                tensor = text.startswith(("param.", "vjp."))
+                assert tensor or text in known or any(f".{text}" in end for end in ends), (path.name, text)
 
 
 def test_the_end_of_a_learned_table(book):

@@ -87,10 +87,13 @@ def rounded_near(x: float) -> float | None:
 
 @dataclass(frozen=True)
 class Clue:
-    """A bug that a case speaks for without numbers of its own: who sees whom, which channels are wrong."""
+    """A bug that a case speaks for without numbers of its own: who sees whom, which channels are wrong.
+    `proves`: it was read off to all its digits what was done, and not only that something is wrong.
+    """
 
     trap: Trap
     weight: float
+    proves: bool = False
 
 
 @dataclass

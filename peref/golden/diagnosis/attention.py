@@ -180,7 +180,7 @@ def of_scale(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
     if c is not None and abs(c - 1) > NEARLY:
         words = f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}"
         if answer.near("scores", rest + c * (g - rest)):
-            yield Clue(Trap("attn.scale", words), SHOWN)
+            yield Clue(Trap("attn.scale", words), SHOWN, True)
         yield guess("attn.scale", words, computed(scale=of_sizes(c * scale, scale, case)), 0.99)
     if (c := factor_in(answer, "scores")) is not None:
         words = f"your logits are the golden ones times {c:.6g}, with all that is added to them"
@@ -226,13 +226,14 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     blind = ~see.any(-1, keepdims=True)
     if np.isnan(p).any():
         if case.seg is not None:
-            yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1)
+            proves = not (np.isnan(p) & ~blind).any()
+            yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1, proves)
     elif more.any() or less.any():
         documents = np.ones((case.B, case.T), int) if case.seg is None else case.at.seg
         across = documents[:, None, :, None] != documents[:, None, None, :]
         across = across | (documents == 0)[:, None, None, :]
         if (more & blind).any() and not (more & ~blind).any() and not less.any():
-            yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1)
+            yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1, True)
         elif (more & across).any() and not (more & ~across & (s <= t)).any():
             yield Clue(Trap(DOCUMENTS, "cells of other documents or of padding are seen"), 0.8)
         elif case.window and not (more & (s > t) & case.causal).any() and not (less & (t == s)).any():
@@ -279,7 +280,7 @@ def of_blind(answer: Answer, case: Case) -> Iterator[Clue]:
         off = ~(np.abs(out - answer.want("out")) <= 1e-3 * np.abs(answer.want("out")).max())
     if off.any() and not (off & ~blind).any():
         what = "not 0" if np.isfinite(out[off]).any() else "not finite"
-        yield Clue(Trap("mask.padding", f"a row that sees nothing is {what}"), 1)
+        yield Clue(Trap("mask.padding", f"a row that sees nothing is {what}"), 1, True)
 
 
 def of_values(answer: Answer, case: Case) -> Iterator[Clue]:
@@ -292,4 +293,4 @@ def of_values(answer: Answer, case: Case) -> Iterator[Clue]:
     each = [[alike(h, m) for m in range(case.G)] for h in range(case.H)]
     if case.G > 1 and all(any(row) for row in each):
         reads = ", ".join(str(row.index(True)) for row in each)
-        yield Clue(Trap("gqa.order", f"query heads read values of heads {reads}"), 0.9)
+        yield Clue(Trap("gqa.order", f"query heads read values of heads {reads}"), 0.9, True)

@@ -289,7 +289,7 @@ def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Cl
     if np.isnan(factors).any() or any(apart) or np.ptp(factors) < NEARLY:
         return
     words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
-    powers = flag_of(answer, "heads", "not a power of two", "")
+    powers, proves = flag_of(answer, "heads", "not a power of two", ""), True
     if powers and powers != flag:
         m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
         far = np.abs(d.astype(float)).max()
@@ -305,9 +305,13 @@ def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Cl
             words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"
         elif np.allclose(mine, 2.0 ** (-m * h / H), rtol=1e-4):
             words = f"your slopes are 2^(-{m:g} h/{H}) from h = 0 on"
+        else:
+            proves = more
     elif np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
         flag = HEADS
-    yield Clue(Trap(flag, words), 1)
+    else:
+        proves = False
+    yield Clue(Trap(flag, words), 1, proves)
 
 
 def slopes_of(x: Any) -> Any:

@@ -560,9 +560,9 @@ def flags_of_step(answer: Answer, part: str, names: Iterable[str]) -> Iterator[s
 
 
 def of_several(answer: Answer, part: str) -> bool:
-    """Whether a part does what several flags are of: a layer, or a recurrence."""
+    """Whether a part does what several flags are of: a hook, or a recurrence."""
     inside = answer.entry.vectors.words["means"].get("recurrence", ())
-    return part == "mix" or any(name.startswith(f"{part}.") for name in inside)
+    return part in HOOKS or any(name.startswith(f"{part}.") for name in inside)
 
 
 TOPIC = {"rising": "ramp", "slow_pairs": "ramp"}  # what several functions make together

@@ -37,7 +37,7 @@ def of_derivative(answer: Answer) -> Iterator[Guess | Clue]:
         words = f"{answer.wrong[0]} is wrong where two numbers are equal: half of it is of each"
         yield Clue(Trap("grad.tie", words), 1)
     for flag, words, weight in of_each(answer):
-        yield Clue(Trap(flag, words), weight / len(answer.wrong))
+        yield Clue(Trap(flag, words), weight / len(answer.wrong), weight == 1)
     for one in (*of_factors(answer), *of_chains(answer)):
         yield replace(one, backward=True)
 
@@ -50,7 +50,9 @@ def is_scale_of_logits(answer: Answer, names: Iterable[str], c: float) -> bool:
 
 
 def of_each(answer: Answer) -> Iterator[tuple[str, str, float]]:
-    """What shows in each derivative by itself: flag, words, weight."""
+    """What shows in each derivative by itself: flag, words, and its weight, which is 1 of what is read off
+    exactly.
+    """
     factors = {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
     for name in answer.wrong:
         x, g = answer.wide(name), answer.want(name)

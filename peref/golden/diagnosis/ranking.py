@@ -40,6 +40,7 @@ from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 
 Family = Callable[[Answer], Iterator[Guess | Clue]]
+Seen = tuple[Clue, Answer, Family]  # a clue, where it was seen, and who saw it
 FIRST: tuple[Family, ...] = (
     *(
         tensor.of_tensors,
@@ -184,13 +185,13 @@ def answers_of(
     another wording may be for it.
     """
     tried: dict[Trap, Said] = {}
-    clues: dict[str, list[tuple[Clue, str]]] = defaultdict(list)  # of a flag, and the case where it was seen
+    clues: dict[str, list[Seen]] = defaultdict(list)
     asked, whole = list(fitted), False
     for n, answer in enumerate(asked, 1):
         for family in stage:
             for one in guesses_of(family, answer):
                 if isinstance(one, Clue):
-                    clues[one.trap.flag].append((one, answer.entry.id))
+                    clues[one.trap.flag].append((one, answer, family))
                 elif one.trap not in tried and (answer.fits(one) or 0) > 0:
                     tried[one.trap] = share(one, bad, good)
                     whole = whole or tried[one.trap].whole
@@ -203,7 +204,7 @@ def answers_of(
         best[said.trap.flag].append(said)
     found = {flag: together(some) for flag, some in best.items()}
     for flag, some in clues.items():
-        clue = seen_in(some, [answer.entry.id for answer in asked[:n]])
+        clue = seen_in(some, asked[:n], bad)
         known = found.get(flag, clue)
         better = known.weight > clue.weight or known.weight >= LIKE
         found[flag] = replace(known if better else clue, weight=max(known.weight, clue.weight))
@@ -279,16 +280,22 @@ def together(some: list[Said]) -> Said:
     )
 
 
-def seen_in(some: list[tuple[Clue, str]], asked: list[str]) -> Said:
+def seen_in(some: list[Seen], asked: list[Answer], bad: list[Answer]) -> Said:
     """What clues of one flag say together, of the cases that were asked. Where they were seen: those of the
-    words that are said, then where others pointed to the same flag.
+    words that are said, then where others pointed to the same flag. They give all where what was done was
+    read off from every failing case on which a guess is tried.
     """
-    weights, trap = [sum(clue.weight for clue, of in some if of == case) for case in asked], some[0][0].trap
-    mine = dict.fromkeys(case for clue, case in some if clue.trap == trap)
-    more = dict.fromkeys(case for _, case in some if case not in mine)
+    trap = some[0][0].trap
+    weights = [sum(clue.weight for clue, of, _ in some if of is one) for one in asked]
+    mine = dict.fromkeys(of.entry.id for clue, of, _ in some if clue.trap == trap)
+    more = dict.fromkeys(of.entry.id for _, of, _ in some if of.entry.id not in mine)
     evidence = f"seen in what came for {', '.join(mine)}"
     evidence += f"; {', '.join(more)} point to the same flag" if more else ""
-    return Said(replace(trap, evidence=evidence), sum(weights) / len(asked), whole=min(weights) >= SHOWN)
+    families = dict.fromkeys(family for clue, _, family in some if clue.proves)
+    seen = lambda of: (one for family in families for one in guesses_of(family, of) if isinstance(one, Clue))
+    proofs = lambda of: (one.weight for one in seen(of) if one.proves and one.trap.flag == trap.flag)
+    whole = bool(families) and all(sum(proofs(of)) >= SHOWN for of in thinned(bad))
+    return Said(replace(trap, evidence=evidence), sum(weights) / len(asked), whole=whole)
 
 
 def guesses_of(family: Family, answer: Answer) -> Iterator[Guess | Clue]:

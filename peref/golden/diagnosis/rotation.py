@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
+from peref.golden.diagnosis.answer import GENERAL, NEARLY, SHOWN, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, rows, tabled
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
 from peref.golden.diagnosis.tensor import order_by
@@ -375,7 +375,8 @@ def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
     moving = any(k and not s for s, k in zip(still, kept, strict=True))
     if all(s or k for s, k in zip(still, kept, strict=True)) and moving:
         lost = ", ".join(str(n) for n in range(half) if not kept[n])
-        yield Clue(Trap("rope.frequencies", f"pairs {lost} do not turn: slow frequencies are dropped"), 0.8)
+        words = f"pairs {lost} do not turn: slow frequencies are dropped"
+        yield Clue(Trap("rope.frequencies", words), SHOWN, True)
 
 
 def wrong_gains(answer: Answer) -> dict[str, tuple[Any, Any]]:

@@ -120,7 +120,7 @@ def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
     """The wrong tensors of a case, each by itself."""
     for name in answer.wrong:
         if words := next(reordered(answer.entry, name, answer.got[name], answer.axes.get(name, "")), ""):
-            yield Clue(Trap("basic", words), 0.95)
+            yield Clue(Trap("basic", words), 0.95, True)
             continue
         x, g = answer.wide(name), answer.want(name)
         if x is None or answer.derivative or not g.any() or name.startswith("gain_"):

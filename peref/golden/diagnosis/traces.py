@@ -64,7 +64,7 @@ NAMED = {  # words for the calls in which a bug shows
     a_chunk: ", in later calls of several tokens",
 }
 NARROW = 0.97  # how much a bug is worth that shows in calls of one kind alone: less than one of all
-OF_ONE = 0.96  # and one of queries or keys alone
+OF_ONE = 0.92  # and one of queries or keys alone; of both the search goes on
 KINDS = (every_call, *SOME)
 WHO = (("", "qk"), (", of queries alone", "q"), (", of keys alone", "k"))
 
@@ -72,7 +72,7 @@ WHO = (("", "qk"), (", of queries alone", "q"), (", of keys alone", "k"))
 def of_kinds(flag: str, words: str, make: Any, kinds: Any = KINDS, sure: float = 1.0) -> Iterator[Guess]:
     """The guess make(kind) for all calls, and for those of each kind."""
     for kind in kinds:
-        worth = sure if kind is every_call else min(sure, NARROW)
+        worth = sure if kind is every_call else sure * NARROW
         yield guess(flag, words + NAMED.get(kind, ""), make(kind), worth)
 
 
@@ -249,7 +249,7 @@ def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
         flag = "cache.tail_dropped" if set(some) <= set(tails) else DROPPED
         what = f"the state {', '.join(some)}"
         for words, new, kinds in STATES:
-            named = "state.axes_exchanged" if words == AXES_EXCHANGED else flag
+            named = "state.transposed" if words == AXES_EXCHANGED else flag
             yield from of_kinds(named, f"{what} {words}", partial(with_states, some, new=new), kinds)
         yield guess(KEPT, f"{what} of an earlier text is still there", with_old_states(some))
     if tails:
