@@ -14,7 +14,7 @@ import numpy as np
 from peref import runs, store
 from peref.config import Config
 from peref.environment import environment
-from peref.errors import Misuse
+from peref.errors import Diverged, Misuse
 from peref.memory import check_weights
 from peref.model import PLAIN
 from peref.pair import Pair
@@ -40,7 +40,7 @@ def import_run(
     Damaged for a file that is cut short; Diverged for weights that are not finite.
     """
     found = published(folder)
-    cfg = one_or_two(found.config)
+    cfg = one_or_two(found.config, found.tensors)
     check_weights(cfg, dtype)
     kind = names_of(found.config)
     params = load(found.tensors, cfg, kind, dtype=np.dtype(dtype))
@@ -57,7 +57,11 @@ def import_run(
     files = {f"public/{one}": store.read_bytes(found.folder / one) for one in kept}
     first = {f"p/{one}": a for one, a in params.items()}
     parts = [] if name else [kind, f"L{cfg.L}"]
-    return runs.create(root, parts, record, files, first, name or "")
+    try:
+        return runs.create(root, parts, record, files, first, name or "")
+    except Diverged:
+        runs.check_finite(unload(params, cfg, kind))  # says it of theirs
+        raise
 
 
 def export_run(
@@ -74,14 +78,15 @@ def export_run(
             f"{run.folder} was not imported, and has no {CONFIG} to write; export takes a run of import"
         )
     public = json.loads(said)
-    if one_or_two(public) != cfg:
+    theirs = unload(params, cfg, about["model"])
+    if one_or_two(public, theirs) != cfg:
         raise Misuse(
             f"{run.folder} is another model than its {CONFIG} describes (encoding, options or length)"
         )
     if folder.exists():
         raise Misuse(f"{folder} is there already; choose a new folder")
     written = lambda a: to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4", copy=False)
-    tensors = {name: written(a) for name, a in unload(params, cfg, about["model"]).items()}
+    tensors = {name: written(a) for name, a in theirs.items()}
     public |= {key: dtype for key in ("dtype", "torch_dtype") if key in public}
     with runs.being_made(folder.parent) as made:
         inner = made.folder / "public"

@@ -3,6 +3,7 @@
 A tokenizer.json is read by the `tokenizers` library (extra `models`). No special tokens are added.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,13 @@ class Vocabulary:
             wrong = numbers[(numbers < 0) | (numbers >= self.V)][0]
             raise Misuse(f"{wrong} is none of the {self.V:,} tokens of this model")
         return numbers
+
+    def prompt(self, text: str) -> np.ndarray:
+        """The tokens [N] of what is written on from. Raises Misuse as `tokens` does, and for none."""
+        found = self.tokens(os.fsencode(text))
+        if not found.size:
+            raise Misuse("the prompt is empty; give it at least one token to go on from")
+        return found
 
     def _encoded(self, said: str) -> list[int]:
         try:

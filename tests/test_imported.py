@@ -231,6 +231,10 @@ def quantised(path):
 
 
 WRONG = {  # what is done to the folder, and what is said
+    "not a number": (
+        lambda f: (f / SHARDS[1]).write_bytes((f / SHARDS[1]).read_bytes()[:-2] + b"\xc0\x7f"),
+        "error: model.norm.weight is nan at [15]",
+    ),
     "a missing shard": (lambda f: (f / SHARDS[1]).unlink(), f"{SHARDS[1]} is missing"),
     "a shard cut short": (
         lambda f: (f / SHARDS[0]).write_bytes((f / SHARDS[0]).read_bytes()[:-9]),
@@ -244,7 +248,11 @@ WRONG = {  # what is done to the folder, and what is said
     "no config": (lambda f: (f / "config.json").unlink(), "no config.json"),
     "a key that matters": (
         lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"quantization_config": {"bits": 4}})),
-        "quantization_config",
+        "a quantised model is not read",
+    ),
+    "an unknown key": (
+        lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"attention_twist": 2})),
+        "attention_twist is 2",
     ),
     "a config of another model": (
         lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"hidden_size": 32})),

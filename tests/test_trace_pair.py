@@ -285,6 +285,10 @@ def test_export_writes_back_what_was_read(theirs, capsys):
 
 REFUSED = {
     "trace and generate take it": ["eval", "mine", "--data", "ref.json"],
+    "the prompt is empty; give it at least one token": ["generate", "mine", "--prompt", ""],
+    "the prompt is empty; give it": [
+        *("trace", "mine", "--prompt", "1", "--source", "", "-o", "r.safetensors"),
+    ],
     "say with --source what the first reads": ["trace", "mine", "--prompt", "1", "-o", "r.safetensors"],
     "trace its run whole": [
         "trace",
@@ -313,6 +317,25 @@ REFUSED = {
         *("trace", "mine", "--prompt", "1", "--source", "2", "--layers", "2", "-o", "r.safetensors")
     ],
 }
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("theirs", ["1.1"], indirect=True)
+def test_the_tensors_say_whether_the_head_is_the_embedding(own, scaled, theirs, capsys):
+    """transformers 5 writes that the two are tied whatever they are, and what is scaled beside it."""
+    w, said = drawn(NEW), NEW | {"tie_word_embeddings": True, "scale_decoder_outputs": scaled}
+    if not own:
+        del w["lm_head.weight"]
+    save_file(w, "theirs/model.safetensors")
+    Path("theirs/config.json").write_text(json.dumps(said))
+    found, right = (
+        reference(capsys),
+        written_out(NEW, w | {"lm_head.weight": w["shared.weight"]} | w, SOURCE, TOKENS),
+    )
+    same(found["logits"], right["logits"] * (16**-0.5 if scaled else 1), 1e-12)
+    assert cli(capsys, "export", "mine", "-o", "back")[0] == 0
+    same(load_file("back/model.safetensors"), w, 0)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -50,7 +50,7 @@ def command(given: Given) -> Document:
     if found.exercise:
         return answer_sources(found, found.exercise, given)
     known, begun = found.vocabulary, BEGUN if given.prompt is None else given.prompt
-    prompt = known.tokens(os.fsencode(begun))
+    prompt = known.prompt(begun)
     cfg, params, source = found.cfg, found.params, None
     if isinstance(cfg, Pair):
         given.refuse(f"{found.run.folder} is an encoder and a decoder", "pe", "settings")

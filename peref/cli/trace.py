@@ -1,6 +1,5 @@
 """trace: every tensor on the way of a forward pass, for an engine that is to give the same."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,7 @@ def command(given: Given) -> Document:
         x = hidden_states(given.states, cfg, given.layer, dtype)
         T, layers = x.shape[1], [given.layer]
     else:
-        of_text = lambda said: known.tokens(os.fsencode(said))
-        read = lambda said: (numbers if given.prompt is None else of_text)(said).astype(np.int64)[None]
+        read = lambda said: (numbers if given.prompt is None else known.prompt)(said).astype(np.int64)[None]
         tokens = read(given.tokens if given.prompt is None else given.prompt)
         source = None if given.source is None else read(given.source)
         T, layers = tokens.size, chosen_layers(given.layers, cfg)
@@ -113,11 +111,14 @@ def chosen_layers(said: str | None, cfg: Config | Pair) -> list[int]:
 def numbers(path: str) -> np.ndarray:
     """The token numbers [T] in a file."""
     said = store.read_bytes(Path(path)).strip().removeprefix(b"[").removesuffix(b"]")
+    what = "expected numbers of tokens with blanks or commas between them"
     try:
-        return np.array([int(word) for word in said.replace(b",", b" ").split()], np.int64)
+        found = np.array([int(word) for word in said.replace(b",", b" ").split()], np.int64)
     except (ValueError, OverflowError) as error:
-        what = "expected numbers of tokens with blanks or commas between them"
         raise Misuse(f"{path}: {what}: {error}") from error
+    if not found.size:
+        raise Misuse(f"{path} is empty; {what}")
+    return found
 
 
 def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, str, str | None, Any]:

@@ -16,7 +16,7 @@ from peref.member import SHARPER
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
 from peref.porting.names import PAIRS, named_like
-from peref.porting.tensors import some
+from peref.porting.tensors import ends_of, same_embedding, some
 
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
 # generation, precision.
@@ -49,22 +49,26 @@ def config_of(public: Mapping[str, Any]) -> Config:
     return Config(**fields_of(family, given))
 
 
-def pair_of(public: Mapping[str, Any]) -> Pair:
-    """The Pair of an encoder and a decoder whose config.json says `public`. Raises Misuse as config_of does,
-    and for what is one model.
+def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Pair:
+    """The Pair of an encoder and a decoder whose config.json says `public`. Its `tensors`, by their public
+    names, say whether the head is the embedding, as they do in transformers 5, whose T5Config writes that the
+    two are tied in any case; without them tie_word_embeddings says it. Raises Misuse as config_of does, and
+    for what is one model.
     """
     family, given = understood(public)
     if given["model_type"] not in PAIRS:
         raise Misuse(f"a {given['model_type']} is one model; read it with porting.config_of")
     fields, many = fields_of(family, given), given["num_decoder_layers"]
     decoder = fields | ({} if many is None else {"layers": many})
+    if tensors is not None:
+        decoder["tied"] = same_embedding(tensors, *ends_of(given["model_type"]))
     return Pair(Config(causal=False, **fields), Config(cross=True, **decoder))
 
 
-def one_or_two(public: Mapping[str, Any]) -> Config | Pair:
+def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Config | Pair:
     """As config_of, or for an encoder and a decoder as pair_of."""
     kind = str(public.get("model_type"))  # it may be anything
-    return (pair_of if kind in PAIRS else config_of)(public)
+    return pair_of(public, tensors) if kind in PAIRS else config_of(public)
 
 
 def names_of(public: Mapping[str, Any]) -> str:

@@ -55,6 +55,20 @@ def prefix_of(kind: str) -> str:
     return f"{first}." if "." in rest else ""
 
 
+def ends_of(kind: str) -> tuple[str, str]:
+    """What theirs call the head and the embedding; of an encoder and a decoder the decoder's head."""
+    front = "decoder." if kind in PAIRS else ""
+    return their_name(kind, f"{front}head.weight"), their_name(kind, "embed.weight")
+
+
+def same_embedding(arrays: Mapping[str, Any], name: str, embedding: str) -> bool:
+    """Whether a tensor is the embedding, as one that is not there is."""
+    if name not in arrays or embedding not in arrays:
+        return True
+    one, other = arrays[name], arrays[embedding]
+    return one.shape == other.shape and bool((one == other).all())
+
+
 def facts(cfg: Config) -> set[str]:
     """What "if:" may ask for."""
     gated, parallel = ("" if on else "not_" for on in (cfg.gated, cfg.residual == "parallel"))
@@ -225,8 +239,7 @@ def load(
     is no array.
     """
     named, given = kind_of(cfg, kind), Arrays()
-    tied_to, prefix = their_name(named, "embed.weight"), prefix_of(named)
-    head = their_name(named, "decoder.head.weight" if isinstance(cfg, Pair) else "head.weight")
+    (head, tied_to), prefix = ends_of(named), prefix_of(named)
     for name, a in arrays.items():
         for published, now in RENAMED:
             name = re.sub(published, now, name)
@@ -237,10 +250,12 @@ def load(
             given[full] = a
     for name in [*PAIRS.get(named, ()), *([head] if cfg.tied else [])]:
         if name in given and tied_to in given and layer is None:
-            own, embedding = given.pop(name), given[tied_to]
-            if own.shape != embedding.shape or not bool((own == embedding).all()):
-                says = "; give it tied=False" if name == head else ""
+            if not same_embedding(given, name, tied_to):
+                says = (
+                    "; a head of its own has tie_word_embeddings false (tied=False)" if name == head else ""
+                )
                 raise Misuse(f"{name} is not {tied_to}, but the config says that they are tied{says}")
+            del given[name]
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
     check_tensors(given, {row.theirs: row.public_shape for row in wanted}, f"the tensors of this {named}")
