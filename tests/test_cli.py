@@ -16,6 +16,7 @@ import subprocess
 import sys
 import termios
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -1409,6 +1410,20 @@ def test_traceback_on_request(monkeypatch, capsys):
     monkeypatch.setattr("peref.cli.listing.names", lambda: 1 / 0)
     assert run_cli(["--traceback", "list"], Signals()) == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_what_a_signal_interrupts_is_not_freed(monkeypatch, capsys):
+    """Modules of LLVM among it, which llvmlite frees twice where it could not take note of the first time."""
+    signals, modules = Signals(), []
+
+    def compiling(args, signals):
+        module = {1}
+        modules.append(weakref.ref(module))
+        signals.handle(signal.SIGXCPU, None)
+
+    monkeypatch.setattr("peref.cli.app.execute", compiling)
+    assert run_cli([], signals) == 128 + signal.SIGXCPU
+    assert modules[0]() is not None
 
 
 # ---------------------------------------------------------------- the process

@@ -33,13 +33,15 @@ class Interrupted(BaseException):
 class Signals:
     """What arrived. The first signal raises Interrupted, unless somebody is gentle. What insists ends the
     process: SIGINT after any other, SIGTERM after itself. The rest may come in pairs, as SIGHUP does, or
-    every second, as SIGXCPU.
+    every second, as SIGXCPU. What was interrupted is not freed while Python runs: where LLVM had just linked
+    a module, llvmlite would free it again.
     """
 
     def __init__(self) -> None:
         self.asked = 0  # the signal that asked to stop gently
         self.leaving = 0  # the signal that made Interrupted rise, -1 once the command is over
         self.gentle = False
+        self.rising: Interrupted | None = None  # kept, and with it what it interrupted
 
     def install(self) -> None:
         """Take over the signals, but none that this process was told to ignore (nohup, a shell's background
@@ -61,7 +63,8 @@ class Signals:
             tell(STOPPING)
             return
         self.leaving = number
-        raise Interrupted(number)
+        self.rising = Interrupted(number)
+        raise self.rising
 
     @contextlib.contextmanager
     def gently(self) -> Iterator[None]:
