@@ -306,7 +306,7 @@ if __name__ == "__main__":
     asked.add_argument("folder")
     asked.add_argument("reference", help="the JSON of peref trace, which has the tokens")
     asked.add_argument("output", help="a new .safetensors")
-    asked.add_argument("--dtype", default="float64", choices=["float64", "float32", "bfloat16", "float16"])
+    asked.add_argument("--dtype", default="float32", choices=["float32", "float64", "bfloat16", "float16"])
     asked.add_argument(
         "--gradients", action="store_true", help="of the loss, with respect to each tensor and parameter"
     )

@@ -243,11 +243,12 @@ def trace(
     gradients: bool = False,
     at: At | None = None,
     source: Any = None,
+    tape: Tape | None = None,
 ) -> Arrays:
     """The tensors of a pass over `tokens` [1,T], of all layers or of these, by name in the order of
     computation; with `gradients` those of the loss after them, in the order in which they are computed. `at`:
     where the tokens are, one document whose positions count from 0 unless said (Config.place). source [1,S]:
-    what the encoder of a pair reads, whose decoder reads `tokens`.
+    what the encoder of a pair reads, whose decoder reads `tokens`. `tape`: a new one for gradients.
 
     In the dtype of `params`. Raises Misuse for tokens outside the vocabulary, a layer that there is not, and
     what does not fit into memory.
@@ -256,7 +257,7 @@ def trace(
     host, read = check_tokens(of, tokens), None if source is None else check_tokens(of, source)
     chosen, S = list(layers_of(cfg) if layers is None else layers), 0 if read is None else read.shape[1]
     check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients, S)
-    tape, notes, memory = Tape(), Notes(), None
+    tape, notes, memory = Tape() if tape is None else tape, Notes(), None
     leaves = tape.watch(params) if gradients else params
     if isinstance(cfg, Pair):
         notes.front, p = "encoder.", half_of(leaves, "encoder")

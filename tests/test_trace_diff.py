@@ -17,7 +17,7 @@ from peref.config import Config
 from peref.golden.spec.files import Tensor
 from peref.porting import unload
 from peref.trace import OF_LAYER, WHOLE, described, trace
-from peref.trace_diff import readings
+from peref.trace_diff import other_config, other_steps
 from peref.trace_diff.first import Traces, renamed
 from peref.trace_diff.steps import Engine, follow, group_of
 
@@ -199,6 +199,12 @@ CHANGED = {  # the model, what theirs is, the first tensor that differs, words o
     "eps": (BLOOM, replace(BLOOM, eps=1e-3), "embedded", "eps is 0.001"),
     "norm": (BLOOM, replace(BLOOM, norm="rms", norm_bias=None), "embedded", "norm is rms"),
     "gelu by erf": (BLOOM, replace(BLOOM, activation="gelu_exact"), "layers.0.ffn", "gelu_exact"),
+    "a factor of logits": (
+        BLOOM,
+        replace(BLOOM, logit_factor=32**-0.5),
+        "logits",
+        "logit_factor is 0.1767766952966369 in what came; logit_factor is 1.0 in the config",
+    ),
     "not parallel": (
         BLOOM,
         replace(BLOOM, residual="sequential"),
@@ -342,8 +348,8 @@ def test_an_error_in_a_reading_is_no_answer(monkeypatch):
     """Only what Config and layers refuse in words cannot be: a typo is not taken for that."""
     params, theirs = drawn(GEMMA), traced(member(GEMMA, 0, window=4), drawn(GEMMA), "F32")
     misspelled = {"probabilities": lambda t, x: t.weights["q.wieght"]}
-    rows = readings.Rows(lambda cfg, kind: True, "", {"": misspelled})
-    monkeypatch.setattr(readings, "OTHER_WAYS", (rows,))
+    rows = other_steps.Rows(lambda cfg, kind: True, "", {"": misspelled})
+    monkeypatch.setattr(other_steps, "OTHER_WAYS", (rows,))
     with pytest.raises(KeyError, match=r"q\.wieght"):
         walked(GEMMA, theirs, params)
 
@@ -395,8 +401,8 @@ def test_a_reading_is_offered_once():
 def test_long_lists_have_few_neighbours():
     """LongRoPE's factors of 48 pairs are not tried in every order."""
     values = tuple(float(n) for n in range(1, 49))
-    assert readings.neighbours("short", values, tuple[float, ...] | None, GEMMA) == [None, values[::-1]]
-    found = readings.neighbours("sections", (1, 2, 1), tuple[int, ...] | None, GEMMA)
+    assert other_config.neighbours("short", values, tuple[float, ...] | None, GEMMA) == [None, values[::-1]]
+    found = other_config.neighbours("sections", (1, 2, 1), tuple[int, ...] | None, GEMMA)
     assert {None, (2, 1, 1), (1, 1, 2)} <= {*found}
 
 
@@ -497,6 +503,42 @@ def test_gradients_are_gone_through_from_the_loss_backwards():
         assert walk.found.name not in later or len(some) == 1
         assert "it is 2 times what it must be" in walk.found.known
         assert {"gradient.logits", "gradient.layers.1.ffn", "gradient.layers.1.heads"} <= {*walk.agree}
+
+
+def test_what_cancels_in_the_gradient_of_a_peaked_softmax_is_rounding():
+    """p (g - sum p g) where p is nearly 1, and all that is made of it: right in float32, and wrong by a
+    part of the sum.
+    """
+    cfg = Config(pe=(("rope", {}),), **SIZES | {"layers": 2})
+    params = {
+        name: a * (6 if name.endswith(("q.weight", "k.weight")) else 1) for name, a in drawn(cfg).items()
+    }
+    both, single = (trace(cfg, p, tokens_of(cfg), gradients=True) for p in (wide(params), params))
+    ours, theirs = (
+        {name: Tensor(dtype, np.asarray(x)) for name, x in some.items()}
+        for dtype, some in (("F64", both), ("F32", single))
+    )
+    walk = walked(cfg, theirs, params, ours=ours)
+    assert (walk.found, len(walk.agree)) == (None, len(ours)), walk
+    p, name = both["layers.1.probabilities"], "gradient.layers.1.scores"
+    assert p.max(-1).mean() > 0.98
+    left_out = p * (p * both["gradient.layers.1.probabilities"]).sum(-1, keepdims=True)
+    left_out[:, :, 0] = 0  # of one key nothing is but 0
+    for part in (1, 1e-3):
+        wrong = Tensor("F32", (both[name] + part * left_out).astype(np.float32))
+        found = walked(cfg, theirs | {name: wrong}, params, ours=ours).found
+        assert found.name == name, found
+    assert np.isfinite(found.verdict.worst)
+
+
+def test_rounding_is_no_factor():
+    """What is off by little is not said to be 1 times what it must be."""
+    params = drawn(BLOOM)
+    theirs = traced(BLOOM, wide(params), ways={"normed": lambda t, x: x + 1e-9 * np.sin(999 * x)})
+    found = walked(BLOOM, theirs, params).found
+    assert (found.name, found.in_dtype) == ("layers.0.normed", "f64"), found
+    assert not [words for words in found.known if " times what it must be" in words]
+    assert [words for words in found.known if "of its largest number at most" in words]
 
 
 def test_gradients_of_parameters_may_have_their_public_names():

@@ -199,6 +199,13 @@ def changed(pair, half, **fields):
     return replace(pair, **{half: replace(getattr(pair, half), **fields)})
 
 
+def with_table(keys, causal):
+    """The decoder's table over so many keys."""
+    table = drawn(OLD)["decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+    rows = [[t5.bucket(i - j, causal, 8, 6) for j in range(keys)] for i in range(7)]
+    return table[np.array(rows)].transpose(2, 0, 1)[None].astype(np.float64)
+
+
 RIGHT, BUCKETS = pair_of(OLD), {"buckets": 8, "max_distance": 6}
 WRONG = {  # what theirs computes, or a step of it; the first that differs; what is said of it
     "far buckets": (
@@ -216,6 +223,14 @@ WRONG = {  # what theirs computes, or a step of it; the first that differs; what
     "attention across divided": (
         {"layers.1.cross_scores": lambda x: x * 3**-0.5},
         *("layers.1.cross_scores", "layer 1: attention to the encoder is scaled by D^-0.5"),
+    ),
+    "an encoder's buckets in the decoder": (
+        {"layers.1.bias": lambda x: with_table(7, False)},
+        *("layers.1.bias", "the table of distances is that of a model that reads both ways"),
+    ),
+    "a bias across": (
+        {"layers.1.cross_scores": lambda x: x + with_table(10, True)},
+        *("layers.1.cross_scores", "attention to the encoder has the bias of attention to itself"),
     ),
     "a mean in the encoder's norm": (
         {"encoder.final": lambda x: x - x.mean(-1, keepdims=True)},
@@ -240,7 +255,7 @@ def test_the_first_that_differs_is_named(what, theirs, capsys):
     code, said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")
     assert code == 1
     assert said.startswith(f"FAIL {first} "), said
-    assert words in said
+    assert words in said, said
     del single["encoder.final"]
     save_file(single, "theirs.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")
@@ -355,7 +370,7 @@ def test_what_means_nothing_is_one_line(theirs, capsys):
     for words, line in REFUSED.items():
         code, said = cli(capsys, *line)
         assert (code, said.count("\n")) == (2, 1)
-        assert words in said
+        assert words in said, said
     with pytest.raises(Misuse, match="leave --source out"):
         trace(pair_of(OLD).encoder, model.init(pair_of(OLD).encoder), np.array([[1]]), source=np.array([[1]]))
 
@@ -380,8 +395,6 @@ def test_what_transformers_saved_and_dumps(form, tmp_path, capsys, monkeypatch):
         "ref.json",
         "dump.safetensors",
         "--gradients",
-        "--dtype",
-        "float32",
     ]
     subprocess.run(line, check=True, capture_output=True)
     code, said = cli(capsys, "diff", "ref.safetensors", "dump.safetensors")

@@ -78,7 +78,7 @@ def walk_data(walk: Walk) -> dict[str, Any]:
 def walk_lines(walk: Walk, second: str, limit: str) -> Iterator[str]:
     """The same for people."""
     if found := walk.found:
-        short = f"{found.dtype.lower()}  {beyond(found.verdict)}"
+        short = f"{found.in_dtype}  {beyond(found.verdict)}"
         yield f"{Block('FAIL', found.name, short, found.lines())}\n"
     yield from walk.notes
     before = " before it" if walk.found else ""

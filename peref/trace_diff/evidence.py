@@ -13,22 +13,29 @@ from peref.golden.spec.rule import Verdict
 from peref.trace_diff.readings import Reading
 
 MOST_SHOWN = 3
+UNRELATED = "no simple relation to what it must be was found"
 
 
 @dataclass(frozen=True)
 class Differing:
     """The first tensor that differs: its verdict, where it is wrong, which readings give it, and what is
-    known of it where none does.
+    known of it where none does. `judged`: the dtype that the rule takes it to be computed in.
     """
 
     name: str
     dtype: str
+    judged: str
     verdict: Verdict
     where: str
     readings: tuple[Reading, ...] = ()
     evidence: str = ""
     known: tuple[str, ...] = ()
     others: str = ""
+
+    @property
+    def in_dtype(self) -> str:
+        judged = "" if self.judged == self.dtype else f", judged as {self.judged.lower()}"
+        return f"{self.dtype.lower()}{judged}"
 
     def lines(self) -> list[str]:
         """Where it is wrong, what it looks like and why, what to do; the first 14 columns are a label."""
@@ -49,8 +56,13 @@ class Differing:
     def data(self) -> dict[str, Any]:
         """The same as plain data."""
         looks = [{"does": one.does, "says": one.says} for one in self.readings]
-        words = {"name": self.name, "dtype": self.dtype, "where": self.where, "looks_like": looks}
-        return words | {"evidence": self.evidence, "known": self.known, "layers": self.others}
+        words = {"name": self.name, "dtype": self.dtype, "judged": self.judged, "where": self.where}
+        return words | {
+            "looks_like": looks,
+            "evidence": self.evidence,
+            "known": self.known,
+            "layers": self.others,
+        }
 
 
 def about_shape(axes: list[str], wanted: Any, came: Any) -> str:
@@ -95,7 +107,10 @@ def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) 
     found, large = list[str](), np.abs(want) > 1e-6 * np.abs(want).max()
     ratios = got[large] / want[large]
     middle = float(np.median(ratios))
-    if np.abs(ratios - middle).max() <= 0.02 * abs(middle):
+    spread, apart = float(np.abs(ratios - middle).max()), float(np.abs(got - want).max() / np.abs(want).max())
+    if apart < 1e-4:  # nor is rounding a factor
+        found.append(f"it is off by {apart:.1g} of its largest number at most")
+    elif spread <= 0.02 * abs(middle) and spread < abs(middle - 1):
         found.append(f"it is {middle:.6g} times what it must be")
     elif middle < 0 and np.corrcoef(got.ravel(), -want.ravel())[0, 1] > 0.999:
         found.append("it has the opposite sign")
@@ -106,7 +121,7 @@ def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) 
             found += [f"along axis {axis} it is moved by 1"] if close(x[1:], y[:-1]) else []
             found += [f"along axis {axis} it is moved by -1"] if close(x[:-1], y[1:]) else []
             found += [f"axis {axis} is in the opposite order"] if close(x[::-1], y) else []
-    return [*found, *of_channels(got, want)] or ["no simple relation to what it must be was found"]
+    return [*found, *of_channels(got, want)]
 
 
 def of_channels(got: np.ndarray, want: np.ndarray) -> list[str]:

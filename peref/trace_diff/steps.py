@@ -30,6 +30,7 @@ from peref.trace import WHOLE, Notes, next_tokens, one_layer
 from peref.xp import Arrays
 
 Way = Callable[["Steps", Any], Any]  # (steps, what the step gives) -> what it gives instead
+Said = tuple[str, str, dict[str, Any]]  # what theirs does, what is right, what is changed (readings)
 MADE_BY = {"o.weight": "output", **{f"{role}.weight": role for role in "qkv"}}  # what makes only this step
 MADE_BY |= {f"cross.{role}": f"cross_{step}" for role, step in MADE_BY.items()}
 MADE_BY |= {"router.weight": "router", **{f"{role}.weight": "ffn" for role in ("gate", "up", "down")}}

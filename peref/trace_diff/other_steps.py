@@ -1,0 +1,355 @@
+"""A step made another way: other angles and tables, left out, taken at another place, from another tensor."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from peref import hooks
+from peref.config import Config
+from peref.layers import inner, linear, norm
+from peref.member import Layer
+from peref.model import PLAIN
+from peref.ops.activation import logistic
+from peref.ops.attention import NO_TERMS, probabilities, scores, sunk, weigh
+from peref.ops.gelu_exact import gelu_exact
+from peref.ops.norm import rms_norm
+from peref.ops.scaled import softcapped
+from peref.ops.shape import split_heads
+from peref.parameters import norms_of
+from peref.passes import Pass
+from peref.trace import OF_LAYER
+from peref.trace_diff.steps import Engine, Said, Steps, Way
+
+
+def rounded_to(bits: int, x: Any) -> Any:
+    """x with so many bits of mantissa."""
+    m, e = np.frexp(np.asarray(x, np.float64))
+    return np.ldexp(np.rint(m * 2.0**bits) / 2.0**bits, e)
+
+
+def of_head_width(a: Any, D: int) -> Any:
+    """Angles [...,R/2] whose frequencies count from the width D of the head."""
+    n = np.arange(a.shape[-1])
+    return a * np.nan_to_num((a[..., 1:2] / a[..., :1]) ** (n * (2 * len(n) / D - 1)), nan=1.0)
+
+
+ROTATIONS: dict[str, Callable] = {  # of (angles, gain of q, gain of k, D)
+    "the sign of the angle is turned around": lambda a, q, k, D: (-a, q, k),
+    "the frequencies are in the opposite order": lambda a, q, k, D: (a[..., ::-1], q, k),
+    "frequencies count from the width of the head": lambda a, q, k, D: (of_head_width(a, D), q, k),
+    "angles have no gain": lambda a, q, k, D: (a, None, None),
+    "the gain is there twice": lambda a, q, k, D: (a, *(g if g is None else g * g for g in (q, k))),
+    "angles are kept in bfloat16": lambda a, q, k, D: (rounded_to(8, a), q, k),
+    "angles are kept in float16": lambda a, q, k, D: (rounded_to(11, a), q, k),
+}
+TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
+    "is of the position after": lambda f, i, whole: f(i + 1),
+    "is of the position before": lambda f, i, whole: f(np.maximum(i - 1, 0)),
+    "divides": lambda f, i, whole: 1 / whole,
+    "is there twice": lambda f, i, whole: whole * whole,
+    "is that of the last token": lambda f, i, whole: 0 * whole + whole[..., -1:],
+}
+
+
+def with_other_sides(this: Pass) -> Pass:
+    """Tables of distances as a model has them that reads both ways, or one that reads back alone."""
+    cfg = replace(this.cfg, causal=not this.cfg.causal, cross=False)
+    again = lambda n: hooks.distance_table(PLAIN, cfg.encoding(n), this.inside[n], this.places[n].distances)
+    has = lambda one: one.distances is not None
+    tables = [one._replace(distances=again(n)) if has(one) else one for n, one in enumerate(this.tables)]
+    return replace(this, tables=tables)
+
+
+def of_tables(engine: Engine, layer: int) -> Iterator[Said]:
+    """Other angles and gains, and other factors on queries."""
+    cfg, kind, i = engine.cfg, engine.cfg.layer(layer), engine.at.i
+
+    def with_tables(name: str, change: Callable) -> dict[str, Any]:
+        now = lambda one: None if getattr(one, name) is None else change(getattr(one, name))
+        tables = lambda this: [one._replace(**{name: now(one)}) for one in this.tables]
+        return {"once": lambda this: replace(this, tables=tables(this))}
+
+    for words, f in ROTATIONS.items() if has_rotation(kind) else ():
+        says = "see the config's encoding and peref show --config"
+        yield f"layer {layer}: {words}", says, with_tables("rotation", lambda a, f=f: f(*a, cfg.D))
+    ways = ("both ways", "back alone")[:: 1 if cfg.causal else -1]
+    does, says = (f"the table of distances is that of a model that reads {way}" for way in ways)
+    if kind.pe.bias is not None:
+        yield f"layer {layer}: {does}", says, {"once": with_other_sides}
+    for words, f in TEMPERATURES.items() if kind.temperature != "none" else ():
+        says = f"it is {kind.temperature} at the positions of the trace (peref explain temperature)"
+        change = with_tables("factor", lambda whole, f=f: f(kind.factor, i, whole))
+        yield f"layer {layer}: the temperature {words}", says, change
+
+
+def turned(t: Steps, x: Any, role: int = 0) -> Any:
+    return hooks.turn_heads(PLAIN, x, x, t.rotation, layout=t.kind.layout)[role]
+
+
+def last_turned(role: int) -> Way:
+    """The last channels turn, not the first."""
+    back = lambda t: -2 * t.rotation[0].shape[-1]
+    return lambda t, x: np.roll(turned(t, np.roll(t("qk"[role]), -back(t), -1), role), back(t), -1)
+
+
+def unnormed(role: str) -> Way:
+    """q or k as it is projected."""
+    heads = lambda t: t.this.cfg.H if role == "q" else t.this.cfg.G
+    return lambda t, x: split_heads(linear(t.this, t.weights, role, t("normed")), heads=heads(t))
+
+
+def normed_behind(role: str) -> Way:
+    """q or k, turned already, normed."""
+
+    def way(t: Steps, x: Any) -> Any:
+        x = norm(t.this, t.weights, f"{role}norm", x, "rms") if t.this.cfg.qk_norm else x
+        return rms_norm(x, None, eps=t.this.cfg.eps) if t.this.cfg.unit_heads else x
+
+    return way
+
+
+def logits_of(t: Steps, k: Any, softcap: float | None) -> Any:
+    """What scores are of these keys, with what is added."""
+    return scores(t("q_turned"), k, *NO_TERMS, at=None, scale=t.scale, softcap=softcap) + t("bias")
+
+
+def uncapped(t: Steps) -> Any:
+    return logits_of(t, t("k_turned"), None)
+
+
+def reading_heads(order: Callable) -> dict[str, Way]:
+    """Query heads that read other key-value heads; order(H, G)."""
+    other = lambda t, x: x[:, order(t.this.cfg.H, t.this.cfg.G)]
+    return {
+        "scores": lambda t, x: logits_of(t, other(t, t("k_turned")), t.kind.softcap),
+        "heads": lambda t, x: weigh(t("probabilities"), other(t, t("v"))),
+    }
+
+
+def masked(change: Callable) -> dict[str, Way]:
+    """Probabilities of other keys; change(keys that are seen [...,T,T], how far each is back [T,T])."""
+
+    def way(t: Steps, x: Any) -> Any:
+        n = np.arange(x.shape[-1])
+        at: Any = SimpleNamespace(see=change(t.see, n[:, None] - n))
+        return (
+            sunk(t("scores"), t.weights["sinks"], at=at)
+            if t.kind.sinks
+            else probabilities(t("scores"), at=at)
+        )
+
+    return {"probabilities": way}
+
+
+def over_queries(t: Steps, x: Any) -> Any:
+    e = np.where(t.see, np.exp(t("scores")), 0)
+    return e / e.sum(-2, keepdims=True)
+
+
+def biased_across(t: Steps, x: Any) -> Any:
+    d, where = np.unique(t.this.at.i[:, None] - np.arange(x.shape[-1]), return_inverse=True)
+    table = hooks.distance_table(PLAIN, t.kind.pe, t.this.inside[t.n], d)
+    return x if table is None else x + table[:, where.reshape(x.shape[2:])]
+
+
+def causal_across(t: Steps, x: Any) -> Any:
+    see: Any = SimpleNamespace(see=np.tri(*x.shape[-2:], dtype=bool))
+    return probabilities(t("cross_scores"), at=see)
+
+
+def capped_behind_mask(t: Steps, x: Any) -> Any:
+    cap: Any = t.kind.softcap
+    e = np.exp(np.where(t.see, softcapped(uncapped(t), cap=cap), -cap))
+    return e / e.sum(-1, keepdims=True)
+
+
+def merged(t: Steps, x: Any) -> Any:
+    """Heads merged without exchanging heads and tokens."""
+    return linear(t.this, t.weights, "o", t("heads").reshape(*t("normed").shape[:2], -1))
+
+
+def gate(f: Callable) -> dict[str, Way]:
+    """Another function of a feed-forward's gate."""
+
+    def way(t: Steps, x: Any) -> Any:
+        of_gate, up = inner(t.this, t.weights, t("ffn_normed"))
+        return linear(t.this, t.weights, "down", f(of_gate) * up)
+
+    return {"ffn": way}
+
+
+class Rows(NamedTuple):
+    """Ways to compute steps, by what theirs does, in layers that are so; and what is right."""
+
+    when: Callable[[Config, Layer], Any]
+    says: str
+    ways: dict[str, dict[str, Way]]
+
+
+OTHER_WAYS = (
+    Rows(
+        lambda cfg, kind: has_rotation(kind),
+        "q and k turn, the first channels of each head",
+        {
+            "v turns as well": {"heads": lambda t, x: weigh(t("probabilities"), turned(t, t("v")))},
+            "the last channels of a head turn": {"q_turned": last_turned(0), "k_turned": last_turned(1)},
+        },
+    ),
+    Rows(
+        lambda cfg, kind: (
+            has_rotation(kind) and (cfg.unit_heads or (cfg.qk_norm and cfg.qk_norm_over == "head"))
+        ),
+        "QK-norm comes before q and k turn",
+        {
+            "QK-norm stands behind the rotation": {
+                **{"q": unnormed("q"), "k": unnormed("k")},
+                **{"q_turned": normed_behind("q"), "k_turned": normed_behind("k")},
+            }
+        },
+    ),
+    Rows(
+        lambda cfg, kind: attends(kind) and cfg.G > 1,
+        "query head h reads key-value head h // (H/G)",
+        {
+            "query head h reads key-value head h % G": reading_heads(lambda H, G: np.arange(H) % G),
+            "all heads read key-value head 0": reading_heads(lambda H, G: np.arange(1)),
+            "key-value heads are in the opposite order": reading_heads(lambda H, G: np.arange(G)[::-1]),
+        },
+    ),
+    Rows(
+        lambda cfg, kind: attends(kind),
+        "see the mask of the config",
+        {
+            "a token does not see itself": masked(lambda see, back: see & (back != 0)),
+            "a token sees the next one": masked(lambda see, back: see | (back == -1)),
+            "what should be hidden is seen, and the rest hidden": masked(lambda see, back: ~see),
+            "probabilities are divided by the sum over queries": {"probabilities": over_queries},
+        },
+    ),
+    Rows(
+        lambda cfg, kind: attends(kind) and (kind.pe.bias is not None or kind.pe.score is not None),
+        "what the encoding says is added to the scaled logits",
+        {
+            "what is added to the logits is scaled too": {
+                "scores": lambda t, x: x + (t.scale - 1) * t("bias")
+            },
+            "what is added to the logits is left out": {"bias": lambda t, x: 0 * x},
+            "what is added to the logits has the opposite sign": {"bias": lambda t, x: -x},
+            "what is added to the logits counts twice": {"bias": lambda t, x: 2 * x},
+        },
+    ),
+    Rows(
+        lambda cfg, kind: cfg.cross,
+        "attention to the encoder has the softmax scale of the layer, no bias, and sees every key",
+        {
+            "attention to the encoder is scaled by D^-0.5": {
+                "cross_scores": lambda t, x: x * t.this.cfg.D**-0.5 / t.scale
+            },
+            "attention to the encoder has the bias of attention to itself": {"cross_scores": biased_across},
+            "attention to the encoder has a causal mask": {"cross_probabilities": causal_across},
+        },
+    ),
+    Rows(
+        lambda cfg, kind: kind.softcap,
+        "it is of the scaled logits, before what is added and before the mask",
+        {
+            "the softcap stands behind the mask": {"probabilities": capped_behind_mask},
+            "the softcap is behind what is added": {
+                "scores": lambda t, x: softcapped(uncapped(t), cap=t.kind.softcap)
+            },
+            "the softcap has tanh without its factor": {"scores": lambda t, x: x / t.kind.softcap},
+        },
+    ),
+    Rows(
+        lambda cfg, kind: not kind.pe.mix,
+        "channels of a head stand side by side, one head behind the other",
+        {"heads are merged without exchanging heads and tokens": {"output": merged}},
+    ),
+    Rows(
+        lambda cfg, kind: cfg.gated and not kind.experts,
+        "the function of the gate is the config's activation",
+        {
+            "the gate is a sigmoid": gate(logistic),
+            "the gate is a relu": gate(lambda x: np.maximum(x, 0)),
+            "the gate is a tanh": gate(np.tanh),
+            "the gate is left linear": gate(lambda x: x),
+            "the gate is gelu by erf": gate(gelu_exact),
+            "the gate is x sigmoid(1.702 x)": gate(lambda x: x * logistic(1.702 * x)),
+        },
+    ),
+)
+ADDED = (  # what a sublayer gives, the norm behind it, the stream after it
+    ("output", "after1", "residual"),
+    ("cross_output", "after_cross", "cross_residual"),
+    ("ffn", "after2", "leaving"),
+)
+ENDS: dict[str, dict[str, Way]] = {
+    "the last norm is left out": {"final": lambda t, x: t("leaving")},
+    "the head reads the stream without the last norm": {"logits": lambda t, x: t.logits(t("leaving"))},
+    "the loss is summed, not a mean": {"loss": lambda t, x: t.cross_entropies()[1].sum()},
+    "the loss is a mean over all tokens": {"loss": lambda t, x: t.cross_entropies()[1].mean()},
+    "the loss is of the same token, not of the next": {"loss": lambda t, x: t.cross_entropies(0)[0]},
+}
+
+
+def has_rotation(kind: Layer) -> bool:
+    """Whether q and k turn."""
+    return kind.pe.rotate is not None
+
+
+def attends(kind: Layer) -> bool:
+    """Whether a layer has softmax attention."""
+    return not kind.pe.mix and not kind.pe.attend
+
+
+def of_rows(engine: Engine, layer: int) -> Iterator[Said]:
+    """A step made another way, in the layers where that means something."""
+    where = lambda rows, way: lambda t, x: way(t, x) if rows.when(t.this.cfg, t.kind) else x
+    for rows in (rows for rows in OTHER_WAYS if rows.when(engine.cfg, engine.cfg.layer(layer))):
+        for words, ways in rows.ways.items():
+            some = {step: where(rows, way) for step, way in ways.items()}
+            yield f"layer {layer}: {words}", rows.says, {"ways": some}
+
+
+def of_streams(engine: Engine, layer: int) -> Iterator[Said]:
+    """An earlier tensor in the place of another, the sum of two others, the norm of another."""
+    has = norms_of(engine.cfg)
+    taken = lambda one: lambda t, x: t(one)
+    plus = lambda one, y, sign: lambda t, x: t(one) + sign * t(y)
+    normed = lambda name, way: lambda t, x: norm(t.this, t.weights, name, way(t, x))
+    ways: list[tuple[str, str, Way]] = []
+    steps = [step for step in OF_LAYER if engine.cfg.cross or not step.startswith("cross_")]
+    alike = lambda step: [one for one in steps if OF_LAYER[one][0] == OF_LAYER[step][0]]
+    for step in steps:
+        earlier = alike(step)[: alike(step).index(step)]
+        ways += [(step, one, taken(one)) for one in earlier]
+        if step == "ffn_normed" and "norm2" in has:
+            others = [
+                one for one in earlier if one not in ("input", "residual")
+            ]  # which are Config's residual
+            ways += [(step, f"the norm of {one}", normed("norm2", taken(one))) for one in others]
+        for y, name, before in ADDED:
+            for one in earlier if step == before else ():
+                ways += [(step, f"{one} + {y}", plus(one, y, 1)), (step, f"{one} - {y}", plus(one, y, -1))]
+                ways += (
+                    [(step, f"the norm of {one} + {y}", normed(name, plus(one, y, 1)))] if name in has else []
+                )
+    for step, words, way in ways:
+        yield f"layer {layer}: {step} is {words}", f"it is {OF_LAYER[step][1]}", {"ways": {step: way}}
+
+
+def of_ends(engine: Engine, _: int) -> Iterator[Said]:
+    """What stands before the first layer and behind the last."""
+    for words, ways in ENDS.items():
+        yield words, "see the config", {"ways": ways}
+    for words, by in (("late", 1), ("early", -1)):
+        change = {"tokens": np.roll(engine.tokens, by, 1)}
+        yield f"tokens are embedded one place too {words}", "they are those of the trace", change
+    e = engine.params["embed.weight"]
+    if not engine.cfg.tied:
+        yield "the head is embed.weight", "it is head.weight", {"params": {"head.weight": e}}
+    unit = {"embed.weight": e / np.linalg.norm(e, axis=1, keepdims=True)}
+    yield "rows of embed.weight are scaled to length 1", "they are as they stand", {"params": unit}
