@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.runtime import _nrt_python
 from numba.core.serialize import dumps
 
 from peref import share, store
@@ -124,6 +126,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def find_runtime() -> None:
+    """Tell LLVM where the functions of numba's runtime are, which kept code calls. A context's `refresh`
+    does too, but imports and compiles besides what only a compiler needs, 30 MiB of it.
+    """
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
 @dataclass(frozen=True)
 class Kept(NullCache):
     """What numba asks before it compiles, and tells when it has: the cache of one kernel."""
@@ -131,9 +141,11 @@ class Kept(NullCache):
     path: Path
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
-        target_context.refresh()
         payload = payload_of(self.path)
-        return None if payload is None else CompileResult._rebuild(target_context, *pickle.loads(payload))
+        if payload is None:
+            return None
+        find_runtime()
+        return CompileResult._rebuild(target_context, *pickle.loads(payload))
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """As it can be: on a full disk, or where the folder has gone, this process has its kernel all the
