@@ -286,20 +286,20 @@ ANY_HOOK = [
     (TopLeft, "mask.top_left"),
     (WiderWindow, "mask.window"),
     (DropsFirst, "cache.window_late"),
-    (Ignored, "cache.ignored"),
-    (OneTokenLost, "cache.keys_lost"),
+    (Ignored, "cache.state_dropped"),
+    (OneTokenLost, "cache.state_dropped"),
     (CachedUnscaled, "attn.scale"),
 ]
 OF_ROTATIONS = [
     (NoMask, "mask.causal"),
     (Late, "position.off_by_one"),
     (Early, "position.off_by_one"),
-    (Doubled, "cache.position_offset"),
+    (Doubled, "cache.position_restarts"),
     (KeysRaw, "rope.one_of_two"),
-    (KeysTwice, "cache.keys_turned_again"),
+    (KeysTwice, "rope.one_of_two"),
     (Counted, "position.counted"),
     (OneTokenOtherLayout, "rope.layout.half"),
-    (LastOfChunkLost, "cache.keys_lost"),
+    (LastOfChunkLost, "cache.state_dropped"),
 ]
 OF_BIASES = [
     (OneRow, "cache.position_restarts"),
@@ -441,6 +441,15 @@ def flags_of_traces():
     return [(flag, name) for flag, some in found.items() for name in list(some)[:2]]
 
 
+FORMS = {  # what cases are there to catch, of which trap it is a form
+    "cache.position_offset": "cache.position_restarts",
+    "cache.ignored": "cache.state_dropped",
+    "cache.keys_lost": "cache.state_dropped",
+    "cache.keys_turned_again": "rope.one_of_two",
+    "mask.chunk_open": "mask.causal",
+}
+
+
 @pytest.mark.parametrize(("flag", "encoding"), flags_of_traces())
 def test_each_flag_of_the_traces(book, flag, encoding):
     """The bugs that the levels above one operation are tried with; where one cannot be had, what is right."""
@@ -452,4 +461,4 @@ def test_each_flag_of_the_traces(book, flag, encoding):
             return expected(case, a)
 
     found = named(answers(book, encoding, program))
-    assert found[0][0] == flag, found
+    assert found[0][0] == FORMS.get(flag, flag), found

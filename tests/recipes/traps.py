@@ -156,8 +156,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
     ),
     "cache.position_restarts": trap(
         "CACHE",
-        "a call with a cache counts its positions from 0",
-        "every new token is placed at the beginning of the text",
+        "a call with a cache counts its positions from 0, or from another place than that of its first token",
+        "new tokens are placed at the beginning of the text, or too far on",
         "continue the positions from the last cached key",
     ),
     "cache.not_cleared": trap(
@@ -204,9 +204,9 @@ SHARED: Mapping[str, dict[str, Any]] = {
     ),
     "cache.state_dropped": trap(
         "CACHE",
-        "the state of a recurrence starts at zero in every call",
-        "nothing from before the call is remembered",
-        "pass the last state of a call on to the next one",
+        "what earlier calls left is not read: a state starts at zero in every call, or keys are missing",
+        "nothing from before the call is remembered, or not all of it",
+        "pass the last state of a call on to the next one; join cached keys and values before those of it",
     ),
     "state.gradient": trap(
         "GRADIENT",
@@ -382,9 +382,9 @@ SHARED: Mapping[str, dict[str, Any]] = {
     ),
     "mask.causal": trap(
         "MASK",
-        "causal although both sides were asked for",
-        "the future is missing",
-        "mask by `causal` of the config; two-sided biases need rows for d < 0 too",
+        "causal although both sides were asked for, or the future is seen",
+        "the future is missing, or known before it comes",
+        "mask by `causal` of the config, in a chunk behind a cache too; two-sided biases need rows for d < 0",
     ),
     "gqa.order": trap(
         "SHAPE",

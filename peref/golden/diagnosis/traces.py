@@ -46,8 +46,8 @@ from peref.hooks import around
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
 BIAS_LATE = "bias.off_by_one"
 AXES_EXCHANGED = "has its last two axes exchanged"
-KEPT, DROPPED, LOST = "cache.not_cleared", "cache.state_dropped", "cache.keys_lost"
-OFFSET, TURNED_AGAIN, OPEN = "cache.position_offset", "cache.keys_turned_again", "mask.chunk_open"
+KEPT, DROPPED = "cache.not_cleared", "cache.state_dropped"
+CAUSAL, ONE_OF_TWO = "mask.causal", "rope.one_of_two"
 
 later = lambda call: call.later
 not_first = lambda call: call.first > 0
@@ -80,18 +80,22 @@ one_each = lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later
 WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call)
     (RESTARTS, "every call counts its positions from the beginning", lambda i, far, c: i - far),
     (RESTARTS, "every call counts its positions from 0", lambda i, far, c: 0 * i + np.arange(c.T)),
-    (OFFSET, "the offset of a call counts twice in its positions", lambda i, far, c: i + far),
+    (RESTARTS, "the offset of a call counts twice in its positions", lambda i, far, c: i + far),
     (LATE, "positions are one too large once there is a cache", lambda i, far, c: i + c.later),
     (LATE, "positions are one too small once there is a cache", lambda i, far, c: i - c.later),
-    (OFFSET, "a call's own tokens count in its offset", lambda i, far, c: i + c.T),
+    (RESTARTS, "a call's own tokens count in its offset", lambda i, far, c: i + c.T),
     (
-        OFFSET,
+        RESTARTS,
         "a call's own tokens count in its offset once there is a cache",
         lambda i, far, c: i + c.T * c.later,
     ),
-    (OFFSET, "the offset grows by one with each call, however many tokens it has", one_each),
-    (OFFSET, "the offset of a call is the length of the one before", lambda i, far, c: i - far + c.previous),
-    (OFFSET, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
+    (RESTARTS, "the offset grows by one with each call, however many tokens it has", one_each),
+    (
+        RESTARTS,
+        "the offset of a call is the length of the one before",
+        lambda i, far, c: i - far + c.previous,
+    ),
+    (RESTARTS, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
     (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
     (
         "position.counted",
@@ -135,7 +139,7 @@ rolling = lambda t, s, c: (s <= t) & (t - s < (c.window or np.inf))
 left_of = lambda first: lambda see, t, s, c: see & (s >= first(t, s, c))
 has_global = lambda case: attends(case) and case.layer.global_tokens
 windowed = lambda case: attends(case) and case.window is not None
-OPENED = Row("mask.causal", "there is no causal mask", {"place": lambda at, c: {"causal": False}}, attends)
+OPENED = Row(CAUSAL, "there is no causal mask", {"place": lambda at, c: {"causal": False}}, attends)
 MASKS = (
     *rows(
         TOP,
@@ -183,7 +187,6 @@ MASKS = (
 )
 ALL_OF, LAST_KEY = slice(None), slice(-1, None)
 in_every = lambda old, now: True
-IGNORED = "cache.ignored"
 WHICH_KEYS = {
     "keys": ALL_OF,
     "the last key": LAST_KEY,
@@ -201,13 +204,13 @@ WHOSE_KEYS = {  # lost(call of the key, this call)
     "of the call before": lambda old, now: old.number == now.number - 1,
     "of calls before the last": lambda old, now: old.number < now.number - 1,
 }
-LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the call's
-    (IGNORED, "a call sees its own keys alone: the cache is not read", in_every, ALL_OF),
-    (IGNORED, "a chunk sees its own keys alone", lambda old, now: a_chunk(now), ALL_OF),
-    (IGNORED, "a single token sees itself alone", lambda old, now: one_token(now), ALL_OF),
-    (LOST, "a chunk takes the place of all that was cached", chunk_between, ALL_OF),
+LOST_KEYS = (  # words, lost(call of the key, this call), which of the call's
+    ("a call sees its own keys alone: the cache is not read", in_every, ALL_OF),
+    ("a chunk sees its own keys alone", lambda old, now: a_chunk(now), ALL_OF),
+    ("a single token sees itself alone", lambda old, now: one_token(now), ALL_OF),
+    ("a chunk takes the place of all that was cached", chunk_between, ALL_OF),
     *(
-        (LOST, f"the cache has lost {which} {whose}", lost, rows)
+        (f"the cache has lost {which} {whose}", lost, rows)
         for whose, lost in WHOSE_KEYS.items()
         for which, rows in WHICH_KEYS.items()
         if (lost, rows) != (in_every, ALL_OF)
@@ -219,13 +222,12 @@ LOST_KEYS = (  # flag, words, lost(call of the key, this call), which of the cal
 def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
     """Whom the tokens of a call see, and which keys are lost."""
     yield from rows_in_calls(answer, case, MASKS)
-    for flag, kinds in (("mask.causal", (every_call,)), (OPEN, (opening, *SOME))):
-        yield from of_kinds(flag, OPENED.words, partial(with_row, OPENED), kinds)
-    for flag, words, lost, which in LOST_KEYS:
+    yield from of_kinds(CAUSAL, OPENED.words, partial(with_row, OPENED), (every_call, opening, *SOME))
+    for words, lost, which in LOST_KEYS:
         sure = 1.0 if which == ALL_OF else NARROW
-        yield guess(flag, words, without_keys(lost, which), sure)
+        yield guess(DROPPED, words, without_keys(lost, which), sure)
         for names, said in (("kv", "; 0 stands"), ("v", " (values alone); 0 stands")):
-            yield guess(flag, f"{words}{said} in their place", with_zeros(names, lost, which), sure)
+            yield guess(DROPPED, f"{words}{said} in their place", with_zeros(names, lost, which), sure)
 
 
 STATES = (  # what calls get in place of the state: words, new(the state, the one before it, the call), calls
@@ -296,13 +298,11 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
         ("cached keys are turned once more in every later call of several tokens", again_in_chunks),
         ("cached keys are not turned", lambda c, now: 0),
     ):
-        yield guess(
-            "rope.one_of_two" if words.endswith("not turned") else TURNED_AGAIN, words, with_keys(times)
-        )
+        yield guess(ONE_OF_TWO, words, with_keys(times))
     for who, words in {"k": "keys are", "q": "queries are", "qk": "queries and keys are"}.items():
         sure = 0.95 if who == "qk" else 1.0  # position 0 gives the same
         still = partial(with_another_map, STILL, who)
-        yield from of_kinds("rope.one_of_two", f"{words} not turned", still, sure=sure)
+        yield from of_kinds(ONE_OF_TWO, f"{words} not turned", still, sure=sure)
 
 
 def again_in_chunks(old: Call, now: Call) -> int:
