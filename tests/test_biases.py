@@ -14,9 +14,10 @@ import peref
 from peref import backends, model
 from peref.config import Config
 from peref.encodings import bind, files, get
+from peref.encodings.bias.kerple_log import log_kernel
 from peref.errors import Misuse
 from peref.ops.activation import inverse_softplus, softplus
-from peref.ops.bias import log_kernel, slopes
+from peref.ops.bias import slopes
 from peref.ops.place import At
 from peref.tape import Tape
 

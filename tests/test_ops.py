@@ -217,7 +217,7 @@ CASES = {
         for runs in (None, RUNS)
         for chunk in (1, 2, 9)
     ],
-    "ops.bias.log_kernel": [
+    "encodings.bias.kerple_log.log_kernel": [
         ([positive(3), positive(3, 1)[:, 0], d], {}) for d in (np.arange(-2, 5), positive(3, 5))
     ],
     # at d = 0 its slope is 0, not NaN
@@ -226,7 +226,7 @@ CASES = {
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
     ],
-    "ops.distance.lay": [
+    "encodings.score.dape.lay": [
         ([random(3, 4), np.arange(35).reshape(5, 7) % 4], {}),
         ([random(3, 5), np.arange(70).reshape(2, 5, 7) % 4], {}),
     ],

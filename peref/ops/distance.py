@@ -76,16 +76,3 @@ def collected(cells, index, N):
     if library(cells) != "numpy":
         return sums(index.ravel(), per_head.reshape(len(per_head), -1), N)
     return np.stack([summed(index, c, N) for c in per_head])
-
-
-def lay_forward(table, index):
-    """table [H,N] and index [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: each cell the entry of its distance."""
-    return laid(table, index), (index, table.shape[1], table.dtype)
-
-
-def lay_backward(saved, dy):
-    index, N, dtype = saved
-    return collected(dy, index, N).astype(dtype), None
-
-
-lay = Op(lay_forward, lay_backward)

@@ -23,14 +23,44 @@ Not here: the power kernel (kerple_power.py).
 from typing import Literal
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
-from peref.ops.activation import sigmoid
-from peref.ops.bias import half_power_start, log_kernel_of, log_kernel_start, power, wide
+from peref.ops.activation import inverse_softplus, sigmoid, softplus
+from peref.ops.bias import half_power_start, power, wide
+from peref.tape import Op
+from peref.xp import namespace
 
 Exponent = Literal["one", "learned"]
 
 
+def log_kernel_forward(r1, r2, d, *, dtype=None):
+    """-r1_h ln(1 + r2_h |d|), [H,N] in `dtype` (that of r1 unless given), of r1 and r2 [H] and d, distances
+    [N] or powers of them [H,N]. Chi et al. 2022, arXiv:2205.09921.
+    """
+    xp = namespace(r1)
+    n = abs(d).astype(xp.float64)
+    x = r2[:, None] * n  # 1
+    log = xp.log1p(x)  # 2
+    return (-r1[:, None] * log).astype(dtype or r1.dtype), (r1, r2, n, x, log, d.dtype)  # 3
+
+
+def log_kernel_backward(saved, dy):  # [H,N]
+    r1, r2, n, x, log, dtype = saved
+    dr1 = -(dy * log).sum(1)  # 3
+    dx = -dy * r1[:, None] / (1 + x)  # 3, 2
+    dn = (dx * r2[:, None]).astype(dtype) if n.ndim == 2 else None  # 1
+    return dr1.astype(r1.dtype), (dx * n).sum(1).astype(r1.dtype), dn  # 1
+
+
+log_kernel = Op(log_kernel_forward, log_kernel_backward)
+
+
+def log_kernel_of(p, d):
+    """The table [H,N] over the distances d [N], of the free numbers r1 and r2 [H] in `p`."""
+    return log_kernel(softplus(wide(p["r1"])), softplus(wide(p["r2"])), d, dtype=p["r1"].dtype)
+
+
 def init(rng, *, H, exponent: Exponent = "one"):
-    return log_kernel_start(rng, H) | ({} if exponent == "one" else {"r3": half_power_start(rng, H)})
+    r1, r2 = (inverse_softplus(rng.uniform(0.01, most, H)) for most in (2.0, 1.0))
+    return {"r1": r1, "r2": r2} | ({} if exponent == "one" else {"r3": half_power_start(rng, H)})
 
 
 def shared(*, across_layers: Literal["shared", "own"] = "shared"):

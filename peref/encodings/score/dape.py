@@ -27,7 +27,7 @@ from peref.ops.activation import relu
 from peref.ops.attention import scores
 from peref.ops.cast import in_dtype
 from peref.ops.cells import cut_of, pieces
-from peref.ops.distance import lay
+from peref.ops.distance import collected, laid
 from peref.ops.linear import initial, matmul
 from peref.ops.shape import join
 from peref.tape import Op
@@ -35,6 +35,19 @@ from peref.xp import namespace
 
 LEAK = 0.01
 CELLS_AT_ONCE = 1 << 13  # of a piece
+
+
+def lay_forward(table, index):
+    """table [H,N] and index [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: each cell the entry of its distance."""
+    return laid(table, index), (index, table.shape[1], table.dtype)
+
+
+def lay_backward(saved, dy):
+    index, N, dtype = saved
+    return collected(dy, index, N).astype(dtype), None
+
+
+lay = Op(lay_forward, lay_backward)
 
 
 def hidden(s, b, w1, a, cut, matmul):
