@@ -1,5 +1,6 @@
 """What `show` draws: the numbers by the hook that an encoding fills, the files, the command."""
 
+import io
 import json
 import re
 import sys
@@ -376,7 +377,7 @@ def test_of_curves_alike_the_lightest_is_seen_on_white():
         assert 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05) >= 3
 
 
-def test_thirteen_curves_are_told_apart(tmp_path):
+def test_thirteen_curves_are_told_apart():
     """Colours come again dotted, and the picture grows by the names under it: the panels keep their size."""
     imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread
     from peref.lab import pictures
@@ -388,12 +389,12 @@ def test_thirteen_curves_are_told_apart(tmp_path):
     assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 13
     tall = []
     for count in (3, 13):
-        pictures.draw(tmp_path / "a.png", "name", ["about"], [replace(panel, curves=lines[:count])])
-        tall.append(imread(tmp_path / "a.png").shape[0])
+        picture = pictures.drawn(".png", "name", ["about"], [replace(panel, curves=lines[:count])])
+        tall.append(imread(io.BytesIO(picture)).shape[0])
     assert tall[1] - tall[0] > 10 * 7.5 / 72 * 130
 
 
-def test_words_are_within_the_picture(tmp_path):
+def test_words_are_within_the_picture():
     """A long name over one panel, and tokens beside maps: along all of its edges it is white."""
     imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread
     from peref.lab import pictures
@@ -403,8 +404,8 @@ def test_words_are_within_the_picture(tmp_path):
     two = [Panel(name, "x", "y", [Curve(np.arange(5), np.arange(5))]) for name in "ab"]
     name = "Which encoding learns induction, and at which lengths"
     for panels, under in ((two[:1], []), (two, maps)):
-        pictures.draw(tmp_path / "a.png", name, ["about"], panels, under)
-        pixels = imread(tmp_path / "a.png")[..., :3]
+        picture = pictures.drawn(".png", name, ["about"], panels, under)
+        pixels = imread(io.BytesIO(picture))[..., :3]
         assert all((edge == 1).all() for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]))
 
 

@@ -1,14 +1,12 @@
 """compare: encodings trained alike and evaluated beyond their length, as a table and a report."""
 
 import json
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from peref import schema, share, store
+from peref import schema, store
 from peref import train as loop
 from peref.backends import Backend
 from peref.cli import options, text
@@ -16,6 +14,7 @@ from peref.cli.evaluate import BYTES, SAMPLES
 from peref.cli.found import backend_of, new_exercise, new_text
 from peref.cli.options import SIZE, Document, Given, of_model, of_recipe, option
 from peref.cli.progress import Progress
+from peref.cli.show import drawing
 from peref.config import Config
 from peref.data import DEFAULT
 from peref.environment import environment
@@ -74,8 +73,7 @@ def command(given: Given) -> Document:
     """Train encodings alike where that has not been done, evaluate all at every doubling of the length, and
     write a table, report.html, pictures and CSV. Stopped and called again, it goes on.
     """
-    if find_spec("matplotlib") is None:
-        raise Misuse(f"the report has pictures, which need matplotlib: {share.install('[plot]')}")
+    drawing()  # refused at once where there is none
     if given.again is not None:
         given.refuse("--again makes a report from its document alone", but=OF_REPORT)
         found = read(Path(given.again))
@@ -122,10 +120,8 @@ def compared(plan: Plan, given: Given) -> dict[str, Any]:
         whole = sum(map(sum, costs))
         given.say("work", f"{counted(len(work), 'model')}, about {text.duration(whole)}; runs in {root}")
         with given.signals.gently(), given.progress(round(whole), "s") as bar:
-            results = []
-            for n, entry in enumerate(work):
-                at = partial(progress_of, bar, sum(map(sum, costs[:n])), costs[n])
-                results.append(one(entry, plan, root, be, bar, at))
+            both = zip(work, costs, strict=True)
+            results = [one(entry, plan, root, be, bar, left) for entry, left in both]
     about: dict[str, Any] = {"bytes": plan.count, "text": plan.corpus.name}
     about |= {"protocol": str(Protocol()), "cut": str(plan.cut)}
     if plan.task:
@@ -153,25 +149,25 @@ def cost(entry: Contender, root: Path, plan: Plan, be: Backend) -> tuple[float, 
     return step * (entry.recipe.steps - done), evaluation
 
 
-def progress_of(
-    bar: Progress, before: float, costs: tuple[float, float], trained: float, evaluated: float, words: str
-) -> None:
-    """So much of an entry's training and evaluation is done, 0 to 1. Raises Interrupted after a signal."""
-    bar.stop_if_asked()
-    bar.to(round(before + trained * costs[0] + evaluated * costs[1]), words)
-
-
-def one(entry: Contender, plan: Plan, root: Path, be: Backend, bar: Progress, at: Any) -> dict[str, Any]:
-    """Train and evaluate one entry, as far as that has not been done. Raises Interrupted after a signal."""
+def one(entry: Contender, plan: Plan, root: Path, be: Backend, bar: Progress, left: Any) -> dict[str, Any]:
+    """Train and evaluate one entry, as far as that has not been done, which takes the seconds of `cost`.
+    Raises Interrupted after a signal.
+    """
     run, words = comparison.made(entry, root, plan, be), f"{entry.label}, seed {entry.recipe.seed}"
+    start, (training, evaluation) = bar.count, left
+
+    def at(trained: float, evaluated: float) -> None:
+        bar.stop_if_asked()
+        bar.to(round(start + trained * training + evaluated * evaluation), words)
+
     if result := comparison.measured(run, plan, entry, be):
         return result
     if not run.finished:
         began, steps = (run.checkpoints or [0])[-1], entry.recipe.steps
         for record in loop.train(run, plan.corpus, be, say=bar.line, stopping=bar.stopping):
             if record["event"] == "stopped" or (record["event"] == "step" and not bar.stopping()):
-                at((record["step"] - began) / (steps - began), 0.0, words)
-    return comparison.measure(run, plan, entry, be, lambda share: at(1.0, share, words))
+                at((record["step"] - began) / (steps - began), 0.0)
+    return comparison.measure(run, plan, entry, be, lambda done: at(1.0, done))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -192,15 +188,14 @@ def read(path: Path) -> dict[str, Any]:
 
 def write_report(folder: Path, found: dict[str, Any]) -> dict[str, str]:
     """The files of the report, by what they are."""
-    from peref.lab.pictures import draw
-
     folder.mkdir(parents=True, exist_ok=True)
-    picture = folder / "comparison.png"
     what = found["task"] if "task" in found else found["text"]
     about = [f"{what}, trained at {found['L']:,}; {counted(len(found['seeds']), 'seed')}"]
-    draw(picture, lab.title(found), about, list(lab.panels(found)))
+    picture = drawing().drawn(".png", lab.title(found), about, list(lab.panels(found)))
+    store.write_bytes(folder / "comparison.png", picture)
     store.write_text(folder / "comparison.json", store.canonical(found) + "\n")
     store.write_text(folder / "comparison.csv", lab.as_csv(found))
-    store.write_text(folder / "report.html", lab.report_page(found, picture.read_bytes()))
-    names = {"report": "report.html", "csv": "comparison.csv", "json": "comparison.json"}
-    return {"picture": str(picture)} | {what: str(folder / name) for what, name in names.items()}
+    store.write_text(folder / "report.html", lab.report_page(found, picture))
+    names = {one: f"comparison.{one}" for one in ("csv", "json")}
+    names |= {"picture": "comparison.png", "report": "report.html"}
+    return {what: str(folder / name) for what, name in names.items()}

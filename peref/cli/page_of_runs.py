@@ -1,7 +1,6 @@
 """report: a page about runs: learning, loss, attention beyond the length trained for, learned parameters."""
 
 import os
-import tempfile
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -166,7 +165,5 @@ def page(runs: list[Looked], given: Given) -> str:
 
 def picture_of(title: str, about: str, panels: list[Panel | Image]) -> str:
     """Panels as a picture within the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "picture.png"
-        drawing().draw(path, title, [about], panels)
-        return embedded(path.read_bytes(), f"{title}: {'; '.join(panel.title for panel in panels)}.")
+    picture = drawing().drawn(".png", title, [about], panels)
+    return embedded(picture, f"{title}: {'; '.join(panel.title for panel in panels)}.")

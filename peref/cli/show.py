@@ -144,7 +144,7 @@ def picture(
     title = f"{subject.name}  ({', '.join(filled) or 'no hook'})"
     if subject.under:
         title += f", BUT THE WEIGHTS WERE TRAINED UNDER {subject.under}"
-    pictures.draw(path, title, lines, panels, layers or [])
+    store.write_bytes(path, pictures.drawn(path.suffix, title, lines, panels, layers or []))
     titles = [p.title for p in [*panels, *(image for row in layers or [] for image in row)]]
     return {"name": subject.name, "path": str(path), "panels": titles}
 

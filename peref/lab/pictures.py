@@ -4,6 +4,7 @@
 The same panels give the same bytes: no date, no random names, no settings of the user's.
 """
 
+import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -21,7 +22,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from peref.encodings import Encoding, get, symbols_of
-from peref.errors import explained
 from peref.lab.panels import Curve, Image, Panel
 from peref.page import html_page
 
@@ -56,16 +56,14 @@ DISTINCT *= cycler(color=matplotlib.color_sequences["tab10"])
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
-def draw(
-    path: Path,
+def drawn(
+    suffix: str,
     name: str,
     about: Sequence[str],
     panels: Sequence[Panel | Image],
     maps: Sequence[Sequence[Image]] = (),
-) -> None:
-    """Write the panels, and the maps of a model's layers under them, to `path`; its suffix says of which
-    kind. Raises PerefError.
-    """
+) -> bytes:
+    """The panels, and the maps of a model's layers under them, as a file of this suffix, .png or .svg."""
     columns = len(panels) if len(panels) <= GRID_COLUMNS else min(GRID_COLUMNS, -(-len(panels) // 2))
     rows = -(-len(panels) // columns)
     if max(map(len, maps), default=0) == 1:  # one of each layer: side by side
@@ -81,7 +79,7 @@ def draw(
     head = HEAD / 2 - 0.4 + named + 0.18 * len(words)
     entries = max(legend_under(one) for one in panels)
     heights = [head, (ROW + ENTRY * entries) * rows, *([size * len(maps) + 0.3] if maps else [])]
-    undated = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    undated, out = {"Date": None} if suffix == ".svg" else {"Software": None}, io.BytesIO()
     with matplotlib.rc_context(MATPLOTLIB):  # no settings of the user
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         strips: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
@@ -104,8 +102,8 @@ def draw(
                     ax.set_axis_off()
             # maps keep their shape, and the layout has room for words beside them the second time
             figure.draw_without_rendering()
-        with explained(path, "write"):
-            figure.savefig(path, dpi=130, metadata=undated)
+        figure.savefig(out, format=suffix[1:], dpi=130, metadata=undated)
+    return out.getvalue()
 
 
 def wrapped(text: str, inches: float, size: float = CAPTION, weight: str = "normal") -> list[str]:
