@@ -56,18 +56,30 @@ class Protocol:
                 return
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How a text is scored: in which windows, by what, who is told of the tokens that are done, and how many
+    tokens a byte has.
+    """
+
+    protocol: Protocol = Protocol()
+    be: Backend = PLAIN
+    progress: Callable[[int], None] = lambda tokens: None
+    per_byte: float = 1.0
+
+
 def in_units(nats: float, per_byte: float = 1.0) -> dict[str, float]:
     """A mean loss in nats per token and, with so many tokens in a byte, in bits per byte."""
     return {"loss": nats, "bpb": per_byte * nats / math.log(2)}
 
 
 def scored(
-    cfg: Config, params: Arrays, text: np.ndarray, length: int, *, protocol: Protocol, be: Backend
+    cfg: Config, params: Arrays, text: np.ndarray, length: int, how: Scoring
 ) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray]]:
     """Of each window over `text` [N+1] bytes where it starts, where its first new token is, where it stops,
     and of the new ones the losses in nats and whether they are asked, which masked tokens alone may not be.
     """
-    cuts = list(protocol.windows(len(text) - 1, length))
+    cuts = list(how.protocol.windows(len(text) - 1, length))
     at_once = max(1, TOKENS_AT_ONCE // length)
     while cuts:
         start, stop, _ = cuts[0]
@@ -77,23 +89,15 @@ def scored(
         inputs, targets = rows[:, :-1], rows[:, 1:]
         if not cfg.causal:
             inputs, targets = masked_tokens(inputs, generator(0, "mask held out", length, start))
-        nll = losses(cfg, params, inputs, targets, be=be).astype(np.float64)
+        nll = losses(cfg, params, inputs, targets, be=how.be).astype(np.float64)
         for (a, b, first), row, asked in zip(group, nll, targets >= 0, strict=True):
             yield a, first, b, row[first - a :], asked[first - a :]
 
 
 def score(
-    cfg: Config,
-    params: Arrays,
-    text: np.ndarray,
-    length: int,
-    *,
-    protocol: Protocol = Protocol(),
-    be: Backend = PLAIN,
-    progress: Callable[[int], None] = lambda tokens: None,
-    per_byte: float = 1.0,
+    cfg: Config, params: Arrays, text: np.ndarray, length: int, how: Scoring = Scoring()
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """Score `text` [N+1] tokens, `per_byte` of them in a byte, in windows of `length`: the row of the table,
+    """Score `text` [N+1] tokens in windows of `length`: the row of the table,
     and per position the summed loss and count, both [length].
 
     A model that reads both ways is asked masked tokens, the same in every evaluation at that length, and the
@@ -102,19 +106,20 @@ def score(
     (w_k (loss_k - loss))^2). Windows of one size make that s/sqrt(n).
     """
     total, count, means = np.zeros(length), np.zeros(length), []
-    for start, first, stop, nll, asked in scored(cfg, params, text, length, protocol=protocol, be=be):
+    for start, first, stop, nll, asked in scored(cfg, params, text, length, how):
         new = slice(first - start, stop - start)
         total[new] += nll * asked
         count[new] += asked
         means.append((nll[asked].mean(), asked.sum()))
-        progress(stop - first)
+        how.progress(stop - first)
     mean = float(total.sum() / count.sum())
     loss_of, weight = np.array(means).T
     share, n = weight / weight.sum(), len(means)
-    row = {"length": length, **in_units(mean, per_byte), "ppl": math.exp(min(mean, 700.0)), "stderr": None}
+    row: dict[str, Any] = {"length": length} | in_units(mean, how.per_byte)
+    row |= {"ppl": math.exp(min(mean, 700.0)), "stderr": None}
     if n > 1:
         spread = float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum()))
-        row["stderr"] = in_units(spread, per_byte)["bpb"]
+        row["stderr"] = in_units(spread, how.per_byte)["bpb"]
     return row | {"windows": n, "tokens": int(count.sum())}, total, count
 
 
@@ -254,64 +259,46 @@ def check_loss(row: dict[str, Any]) -> None:
 
 
 def evaluate(
-    cfg: Config,
-    params: Arrays,
-    text: np.ndarray,
-    longest: int,
-    *,
-    protocol: Protocol = Protocol(),
-    be: Backend = PLAIN,
-    progress: Callable[[int], None] = lambda tokens: None,
-    per_byte: float = 1.0,
+    cfg: Config, params: Arrays, text: np.ndarray, longest: int, how: Scoring = Scoring()
 ) -> Iterator[dict[str, Any]]:
     """One row per length, from half the training length to `longest`; the last also has "by_position".
 
-    text [N+1] tokens, `per_byte` of them in a byte, is the same for all. Raises Misuse as check_evaluation
-    does, and for what does not fit into memory, and Diverged where a loss is not finite.
+    text [N+1] is the same for all. Raises Misuse as check_evaluation does, and for what does not fit into
+    memory, and Diverged where a loss is not finite.
     """
     check_evaluation(cfg, params, text, longest)
-    if not cfg.causal and protocol.stride is not None:
+    if not cfg.causal and how.protocol.stride is not None:
         raise Misuse("masked tokens are asked in windows side by side; leave the sliding window out")
-    if be.attention is PLAIN.attention:
-        check_attention(cfg, params["embed.weight"].dtype, longest, be.name)
-    params = be.place(params)
+    if how.be.attention is PLAIN.attention:
+        check_attention(cfg, params["embed.weight"].dtype, longest, how.be.name)
+    params = how.be.place(params)
     for length in lengths(cfg.L, longest):
-        how: dict[str, Any] = {"protocol": protocol, "be": be, "progress": progress, "per_byte": per_byte}
-        row, total, count = score(cfg, params, text, length, **how)
+        row, total, count = score(cfg, params, text, length, how)
         check_loss(row)
-        yield row if length < longest else row | {"by_position": by_buckets(total, count, per_byte)}
+        yield row if length < longest else row | {"by_position": by_buckets(total, count, how.per_byte)}
 
 
 def stored(
-    protocol: Protocol,
-    corpus_sha256: str,
-    text: np.ndarray,
-    step: int,
-    cfg: Config,
-    rows: list[dict[str, Any]],
-    *,
-    trained_on: str | None = None,
-    be: Backend = PLAIN,
-    per_byte: float = 1.0,
+    how: Scoring, corpus_sha256: str, text: np.ndarray, step: int, cfg: Config, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's
-    text where that is another; a token of a tokenizer is not a byte.
+    """What eval writes beside a run that was trained on this text: the numbers and all that they depend on. A
+    token of a tokenizer is not a byte.
     """
     base = next((row["bpb"] for row in rows if row["length"] == cfg.L), None)
     ratio = lambda row: {"ratio": None if base is None else row["bpb"] / base}
     by_position = [bucket for row in rows for bucket in row.get("by_position", [])]  # the last row's
     return {
-        "protocol": {"name": str(protocol), **asdict(protocol)},
+        "protocol": {"name": str(how.protocol), **asdict(how.protocol)},
         "corpus": corpus_sha256,
-        "bytes": round((len(text) - 1) / per_byte),
-        "tokens_per_byte": per_byte,
+        "bytes": round((len(text) - 1) / how.per_byte),
+        "tokens_per_byte": how.per_byte,
         "step": step,
         "pe": cfg.to_json()["pe"],
         "causal": cfg.causal,
         "rows": [{k: v for k, v in row.items() if k != "by_position"} | ratio(row) for row in rows],
         "by_position": by_position,
-        "trained_on": corpus_sha256 if trained_on is None else trained_on,
+        "trained_on": corpus_sha256,
         "L": cfg.L,
-        "backend": be.name,
+        "backend": how.be.name,
         "config": cfg.to_json(),
     }

@@ -21,7 +21,7 @@ from peref.encoder_decoder import predicted
 from peref.encodings import origin
 from peref.environment import differences, environment
 from peref.errors import Damaged, Diverged, Misuse, counted
-from peref.evaluate import differing, model_of, parts_of, score
+from peref.evaluate import Scoring, differing, model_of, parts_of, score
 from peref.exact_match import exact_match
 from peref.masking import VOCABULARY, masked_tokens
 from peref.memory import check_training
@@ -322,7 +322,8 @@ def train(
                     row = exact_match(cfg, p, corpus, TESTED, be=be)
                 else:
                     assert isinstance(cfg, Config)
-                    row, _, _ = score(cfg, p, corpus.valid[: recipe.valid_bytes + 1], cfg.L, be=be)
+                    text = corpus.valid[: recipe.valid_bytes + 1]
+                    row, _, _ = score(cfg, p, text, cfg.L, Scoring(be=be))
             if not math.isfinite(row["loss"]):
                 raise Diverged(f"step {step}: the validation loss is {row['loss']}; {onwards(run, saved)}")
             return {key: row[key] for key in ("loss", "bpb", "exact") if key in row}

@@ -106,10 +106,11 @@ def test_losses_are_those_of_eval(compare):
         cfg, params, _ = evaluate.weights_of(run := open_run(entry["run"]))
         assert run.record["recipe"]["seed"] == entry["seed"]
         for n in found["lengths"]:
-            row, _, _ = evaluate.score(cfg, params, corpus.valid[:513], n, be=be)
+            row, _, _ = evaluate.score(cfg, params, corpus.valid[:513], n, evaluate.Scoring(be=be))
             assert len(entry["cells"][str(n)]) == 128
             same_numbers(sum(entry["cells"][str(n)]) / 512, row["loss"], 1e-12)
-        cut, _, _ = evaluate.score(cfg, params, corpus.valid[:513], 8, protocol=evaluate.Protocol(4), be=be)
+        how = evaluate.Scoring(evaluate.Protocol(4), be)
+        cut, _, _ = evaluate.score(cfg, params, corpus.valid[:513], 8, how)
         same_numbers(sum(entry["cut"]) / 512, cut["loss"], 1e-12)
     bits = report.by_length(found, "rope")
     assert bits.shape == (2, 4)

@@ -20,7 +20,7 @@ from peref.backends.cuda import open_device
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.errors import Diverged, Misuse
-from peref.evaluate import evaluate
+from peref.evaluate import Scoring, evaluate
 from peref.model import cache, decode, init, logits
 from peref.runs import Run
 
@@ -169,7 +169,7 @@ def test_evaluation_and_decoding(name):
     plain = list(evaluate(cfg, p, text, 16))
     with emulated() as cp:
         be = device(cp)
-        rows = list(evaluate(cfg, p, text, 16, be=be))
+        rows = list(evaluate(cfg, p, text, 16, Scoring(be=be)))
         there = be.place(p)
         memory, pieces = cache(cfg), []
         for part in (slice(0, 3), slice(3, 4), slice(4, 8)):

@@ -18,7 +18,7 @@ from peref.config import Config
 from peref.encodings import names
 from peref.environment import environment
 from peref.errors import Misuse
-from peref.evaluate import evaluate
+from peref.evaluate import Scoring, evaluate
 from peref.generate import generate
 from peref.model import cache, decode, init, logits
 from peref.optim import read_status
@@ -66,7 +66,8 @@ def test_evaluation_decoding_and_generation(cupy, name, dtype):
     """Rows of the table, logits of pieces through the cache, and the text that is drawn."""
     cfg, be, p = tiny(name), backends.get("cupy", dtype=dtype), init(tiny(name), 1, dtype)
     text = np.frombuffer(CORPUS.valid.tobytes()[:40], np.uint8)
-    rows, plain = ([list(row.values()) for row in evaluate(cfg, p, text, 8, be=one)] for one in (be, BE))
+    each = lambda one: [list(row.values()) for row in evaluate(cfg, p, text, 8, Scoring(be=one))]
+    rows, plain = each(be), each(BE)
     for got, want in zip(rows, plain, strict=True):
         same(np.array(got[:5], float), np.array(want[:5], float), CLOSE[dtype])
     x, memory_, pieces = text[None, :8].astype(np.int64), cache(cfg), []
@@ -252,7 +253,7 @@ NEEDED = {  # bytes, and who asks
     ),
     "attention": (
         2 * CFG.H * 900 * 900 * 4,
-        lambda: next(evaluate(CFG, init(CFG), CORPUS.train, 900, be=backends.get("cupy"))),
+        lambda: next(evaluate(CFG, init(CFG), CORPUS.train, 900, Scoring(be=backends.get("cupy")))),
     ),
 }
 

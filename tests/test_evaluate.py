@@ -16,7 +16,7 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import get, names, rotates
 from peref.errors import Damaged, Diverged, Misuse
-from peref.evaluate import Protocol, by_buckets, evaluate, lengths, score, stored, under, weights_of
+from peref.evaluate import Protocol, Scoring, by_buckets, evaluate, lengths, score, stored, under, weights_of
 from peref.model import check, init, logits, loss
 from peref.settings import choose
 
@@ -104,7 +104,7 @@ def test_score_is_a_loop_over_windows(size, stride):
     """
     cfg = tiny()
     p, text = untrained(cfg), TEXT[: size + 1]
-    row, total, count = score(cfg, p, text, 10, protocol=Protocol(stride))
+    row, total, count = score(cfg, p, text, 10, Scoring(Protocol(stride)))
     found = brute(cfg, p, text, 10, stride or 10)
     mean = math.fsum(nll for _, nll in found) / size
     assert len(found) == size
@@ -125,7 +125,7 @@ def test_how_windows_are_grouped_does_not_matter(protocol, monkeypatch):
     p, rows = untrained(cfg), []
     for at_once in (1, 20, 35, 10**6):
         monkeypatch.setattr(evaluate_module, "TOKENS_AT_ONCE", at_once)
-        rows.append(score(cfg, p, TEXT[:98], 10, protocol=protocol))
+        rows.append(score(cfg, p, TEXT[:98], 10, Scoring(protocol)))
     for row, total, count in rows[1:]:
         same_numbers(row, rows[0][0], 1e-12)
         same([total, count], rows[0][1:], 1e-12)
@@ -135,7 +135,7 @@ def test_a_stride_of_the_length_is_side_by_side():
     """Sliding by a whole window is the non-overlapping protocol, bit by bit."""
     cfg = tiny()
     (row, *sums), (other, *others) = (
-        score(cfg, untrained(cfg), TEXT, 16, protocol=Protocol(s)) for s in (None, 16)
+        score(cfg, untrained(cfg), TEXT, 16, Scoring(Protocol(s))) for s in (None, 16)
     )
     assert row == other
     same(sums, others, 0)
@@ -144,7 +144,7 @@ def test_a_stride_of_the_length_is_side_by_side():
 def test_a_shorter_stride_is_a_longer_context():
     """The protocol is part of the number: the same tokens with more context before them have another loss."""
     cfg = tiny()
-    one, two = (score(cfg, untrained(cfg), TEXT, 16, protocol=Protocol(s))[0] for s in (None, 4))
+    one, two = (score(cfg, untrained(cfg), TEXT, 16, Scoring(Protocol(s)))[0] for s in (None, 4))
     assert one["tokens"] == two["tokens"] == 199
     assert one["loss"] != two["loss"]
 
@@ -152,7 +152,7 @@ def test_a_shorter_stride_is_a_longer_context():
 def test_progress_counts_tokens():
     """What `progress` is told adds up to the tokens of the text."""
     told = []
-    score(tiny(), untrained(tiny()), TEXT, 10, protocol=SLIDING, progress=told.append)
+    score(tiny(), untrained(tiny()), TEXT, 10, Scoring(SLIDING, progress=told.append))
     assert sum(told) == 199
     assert min(told) > 0
 
@@ -182,13 +182,13 @@ def test_the_standard_error_of_unequal_windows(protocol):
     """A window counts by the part of the tokens that it scores; one window alone has no error."""
     cfg = tiny()
     p = untrained(cfg)
-    row, *_ = score(cfg, p, TEXT[:38], 10, protocol=protocol)
+    row, *_ = score(cfg, p, TEXT[:38], 10, Scoring(protocol))
     means, tokens = window_means(cfg, p, TEXT[:38], 10, protocol)
     assert len(set(tokens)) > 1
     n, mean = len(means), (means * tokens).sum() / 37
     square = n / (n - 1) * sum((w / 37) ** 2 * (x - mean) ** 2 for x, w in zip(means, tokens, strict=True))
     same_numbers(row["stderr"], math.sqrt(square) / math.log(2), 1e-12)
-    assert score(cfg, p, TEXT[:11], 10, protocol=Protocol())[0]["stderr"] is None
+    assert score(cfg, p, TEXT[:11], 10, Scoring(Protocol()))[0]["stderr"] is None
 
 
 def test_a_huge_loss_has_a_perplexity():
@@ -232,7 +232,7 @@ def test_buckets_without_tokens_are_left_out():
 @pytest.mark.parametrize("protocol", [PLAIN, SLIDING], ids=str)
 def test_buckets_sum_to_the_row(protocol):
     """Tokens and loss of the buckets of the longest length are those of its row."""
-    *_, row = evaluate(tiny(), untrained(tiny()), TEXT, 24, protocol=protocol)
+    *_, row = evaluate(tiny(), untrained(tiny()), TEXT, 24, Scoring(protocol))
     assert sum(b["tokens"] for b in row["by_position"]) == row["tokens"] == 199
     same_numbers(sum(b["tokens"] * b["loss"] for b in row["by_position"]), row["loss"] * 199, 1e-12)
 
@@ -543,8 +543,8 @@ def test_stored_has_the_numbers_and_what_they_depend_on():
     to the training length, positions.
     """
     cfg = tiny("rope", base=50.0)
-    rows = list(evaluate(cfg, untrained(cfg, "float32"), TEXT, 16, protocol=SLIDING))
-    found = stored(SLIDING, "ab" * 32, TEXT, 7, cfg, rows)
+    rows = list(evaluate(cfg, untrained(cfg, "float32"), TEXT, 16, Scoring(SLIDING)))
+    found = stored(Scoring(SLIDING), "ab" * 32, TEXT, 7, cfg, rows)
     store.canonical(found)
     assert found["protocol"] == {"name": "sliding, stride 3", "stride": 3}
     assert (found["corpus"], found["bytes"], found["step"], found["pe"]) == (
@@ -559,8 +559,8 @@ def test_stored_has_the_numbers_and_what_they_depend_on():
     assert found["by_position"] == rows[-1]["by_position"]
     assert (found["trained_on"], found["L"], found["backend"]) == ("ab" * 32, 8, "numpy")
     assert found["config"] == cfg.to_json()
-    other = stored(SLIDING, "ab" * 32, TEXT, 7, cfg, rows, trained_on="cd" * 32, be=Backend(name="other"))
-    assert (other["corpus"], other["trained_on"], other["backend"]) == ("ab" * 32, "cd" * 32, "other")
+    other = stored(Scoring(SLIDING, Backend(name="other")), "ab" * 32, TEXT, 7, cfg, rows)
+    assert (other["corpus"], other["backend"]) == ("ab" * 32, "other")
     for r, given in zip(found["rows"], rows, strict=True):
         assert set(r) == {"length", "loss", "ppl", "bpb", "stderr", "windows", "tokens", "ratio"}
         assert all(r[k] == given[k] for k in set(r) - {"ratio"})
@@ -569,10 +569,10 @@ def test_stored_has_the_numbers_and_what_they_depend_on():
 def test_below_the_training_length_there_is_no_ratio():
     """A table that does not reach the training length has no ratio to it; no rows are no table."""
     cfg = tiny(L=32)
-    found = stored(PLAIN, "", TEXT, 7, cfg, list(evaluate(cfg, untrained(cfg), TEXT, 9)))
+    found = stored(Scoring(PLAIN), "", TEXT, 7, cfg, list(evaluate(cfg, untrained(cfg), TEXT, 9)))
     assert found["protocol"] == {"name": "non-overlapping", "stride": None}
     assert [(r["length"], r["ratio"]) for r in found["rows"]] == [(9, None)]
-    assert stored(PLAIN, "", TEXT, 7, cfg, [])["rows"] == []
+    assert stored(Scoring(PLAIN), "", TEXT, 7, cfg, [])["rows"] == []
 
 
 # memory

@@ -18,7 +18,7 @@ from peref.backends import Backend
 from peref.config import Config, shaped
 from peref.encodings import get
 from peref.errors import Misuse
-from peref.evaluate import evaluate
+from peref.evaluate import Scoring, evaluate
 from peref.model import init
 from peref.ops.attention import attention
 from peref.recipe import Recipe
@@ -106,9 +106,8 @@ def test_attention_takes_no_less_than_is_counted(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: needed - 1)
     with pytest.raises(Misuse, match="attention over 300 tokens by the numpy backend needs at least"):
         next(evaluate(cfg, params, text, 300))
-    assert next(
-        evaluate(cfg, params, text, 300, be=replace(Backend(), attention=lambda *a, **b: attention(*a, **b)))
-    )
+    of_its_own = replace(Backend(), attention=lambda *a, **b: attention(*a, **b))
+    assert next(evaluate(cfg, params, text, 300, Scoring(be=of_its_own)))
     retnet = replace(cfg, pe=(("retnet", {}),), G=None)
     assert next(evaluate(retnet, init(retnet), text, 300))
 

@@ -15,7 +15,7 @@ from peref.config import Config
 from peref.data import batch
 from peref.encoder_decoder import answered
 from peref.errors import Misuse
-from peref.evaluate import Protocol, evaluate, score, weights_of
+from peref.evaluate import Protocol, Scoring, evaluate, score, weights_of
 from peref.exact_match import answer, effective_length, exact_match, lengths_of
 from peref.generate import generate
 from peref.lab.responses import byte_label
@@ -226,7 +226,7 @@ def test_an_encoder_is_scored_on_masked_tokens_alone():
     same(total, each.sum(0), 1e-13)
     assert score(cfg, p, text, 8)[0] == row
     with pytest.raises(Misuse, match="masked tokens are asked in windows side by side"):
-        list(evaluate(cfg, p, text, 8, protocol=Protocol(4)))
+        list(evaluate(cfg, p, text, 8, Scoring(Protocol(4))))
     with pytest.raises(Misuse, match="only a causal model generates; this one reads both ways"):
         next(generate(cfg, p, [97], 3))
 

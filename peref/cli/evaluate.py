@@ -136,12 +136,12 @@ def of_text(given: Given, found: Trained) -> Measuring:
     byte = known.measure.removeprefix("bits/") if cfg.causal else known.measure.replace("bits/", "masked ")
     rows, whole = [], len(loss.lengths(trained.L, longest)) * (part.size - 1)
     with np.errstate(all="ignore"), given.progress(whole, f"{known.unit}s", scaled=True) as bar:
-        how: dict[str, Any] = {"protocol": rule, "be": be, "progress": bar.add, "per_byte": per_byte}
-        for row in loss.evaluate(cfg, found.params, part, longest, **how):
+        how = loss.Scoring(rule, be, bar.add, per_byte)
+        for row in loss.evaluate(cfg, found.params, part, longest, how):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
-    how = {"trained_on": run.record["data"]["sha256"], "be": be, "per_byte": per_byte}
-    result = text.finite(loss.stored(rule, corpus.sha256, part, found.step, cfg, rows, **how))
+    result = text.finite(loss.stored(how, corpus.sha256, part, found.step, cfg, rows))
+    result["trained_on"] = run.record["data"]["sha256"]
     lengthwise = by_length(result["rows"], trained.L, byte, per_byte)
     placewise = by_place(result["by_position"], byte, known.unit)
     lines = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]

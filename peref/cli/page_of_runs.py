@@ -16,7 +16,7 @@ from peref.cli.options import Document, Given, option
 from peref.cli.show import drawing
 from peref.environment import environment
 from peref.errors import Misuse
-from peref.evaluate import Protocol, check_evaluation, evaluate
+from peref.evaluate import Protocol, Scoring, check_evaluation, evaluate
 from peref.exact_match import each_length
 from peref.lab import run_report
 from peref.lab.comparison_report import embedded, measured_with
@@ -95,7 +95,7 @@ def looked(given: Given, named: str | None) -> Looked:
     if exercise:
         rows = [*each_length(lambda tokens: cfg, params, exercise, longest, SAMPLES, be)]
     else:
-        rows = [*evaluate(cfg, params, part, longest, be=be, per_byte=per_byte)]
+        rows = [*evaluate(cfg, params, part, longest, Scoring(be=be, per_byte=per_byte))]
     measure, places = SHARE_RIGHT if exercise else known.measure, rows[-1].get("by_position", [])
     how = {"run": str(run.folder), "step": found.step, **of, "environment": environment(be)}
     about = (cfg, params, run.metrics.read(), measure, rows, places, trained, how)

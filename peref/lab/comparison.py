@@ -24,7 +24,7 @@ from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, options
 from peref.environment import environment
 from peref.errors import Diverged, Misuse, counted
-from peref.evaluate import Protocol, check_evaluation, lengths, scored, under, weights_of
+from peref.evaluate import Protocol, Scoring, check_evaluation, lengths, scored, under, weights_of
 from peref.exact_match import each_length, effective_length, lengths_of
 from peref.model import decode, logits
 from peref.parameters import init
@@ -271,7 +271,7 @@ def losses_of(
 
     def cells(n: int, protocol: Protocol) -> list[float]:
         found = np.zeros(plan.count)
-        for _, first, stop, nll, _ in scored(entry.at(n), placed, plan.text, n, protocol=protocol, be=be):
+        for _, first, stop, nll, _ in scored(entry.at(n), placed, plan.text, n, Scoring(protocol, be)):
             found[first:stop] = nll
             nonlocal read
             read += stop - first

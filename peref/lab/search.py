@@ -21,7 +21,7 @@ import numpy as np
 
 from peref.backends import Backend
 from peref.config import Config
-from peref.evaluate import Protocol, check_loss, scored, under
+from peref.evaluate import Scoring, check_loss, scored, under
 from peref.hooks import rotation
 from peref.lab.comparison import TRAINED_WITH
 from peref.member import encodings_of, kinds
@@ -69,7 +69,7 @@ class Reader:
     def nats(self, cfg: Config, first: int, count: int) -> np.ndarray:
         """Per token, of so many windows from this one on, [count]."""
         part = self.text[first * self.length : (first + count) * self.length + 1]
-        each = scored(cfg, self.params, part, self.length, protocol=Protocol(), be=self.be)
+        each = scored(cfg, self.params, part, self.length, Scoring(be=self.be))
         means = np.array([nll.mean() for *_, nll, _ in each])
         check_loss({"length": self.length, "loss": float(means.mean())})
         return means

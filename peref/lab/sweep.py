@@ -20,7 +20,7 @@ from peref import share, store
 from peref.backends import Backend
 from peref.environment import environment
 from peref.errors import Diverged, Misuse, PerefError
-from peref.evaluate import Protocol, evaluate, stored, weights_of
+from peref.evaluate import Scoring, evaluate, stored, weights_of
 from peref.lab.comparison import Contender, OnText, kept, made, marked, shelf
 from peref.lab.comparison_report import csv_of
 from peref.runs import InUse, Run
@@ -29,7 +29,7 @@ from peref.train import train
 WAITING = 0.5  # seconds between two looks at the folder
 MOST_IN_VAIN = 5
 MOST_ALONE = 600.0  # seconds without a worker
-Say = Callable[[str], None]
+Say = Callable[[str], Any]
 Workers = tuple[Executor, Callable[[], int]]  # and how many there are now
 OF_ROWS = ("length", "loss", "bpb", "stderr", "tokens")
 
@@ -97,11 +97,7 @@ def standing(sweep: Sweep, known: dict[str, Run], n: int) -> dict[str, Any]:
 
 
 def work(
-    sweep: Sweep,
-    wanted: Iterable[int],
-    be: Backend,
-    stopping: Callable[[], bool],
-    say: Say = lambda line: None,
+    sweep: Sweep, wanted: Iterable[int], be: Backend, stopping: Callable[[], bool], say: Say = str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Finish these tasks, and what they begin with, beside whoever else does; yields the records of training,
     each with the task. What somebody else computes is passed by and looked at again in the end.
@@ -123,7 +119,7 @@ def work(
 
 
 def compute(
-    sweep: Sweep, n: int, be: Backend, stopping: Callable[[], bool], say: Say = lambda line: None
+    sweep: Sweep, n: int, be: Backend, stopping: Callable[[], bool], say: Say = str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """As `work`, for one task. Raises InUse where somebody else computes it."""
     if (parent := sweep.parents[n]) is not None:
@@ -147,12 +143,12 @@ def compute(
 
 def evaluated(sweep: Sweep, run: Run, be: Backend, stopping: Callable[[], bool]) -> dict[str, Any] | None:
     """Losses by length; None where somebody asked to stop."""
-    (cfg, params, step), rows = weights_of(run), []
-    for row in evaluate(cfg, params, sweep.text, sweep.longest, be=be):
+    (cfg, params, step), rows, how = weights_of(run), [], Scoring(be=be)
+    for row in evaluate(cfg, params, sweep.text, sweep.longest, how):
         rows.append(row)
         if stopping():
             return None
-    return stored(Protocol(), sweep.corpus.sha256, sweep.text, step, cfg, rows, be=be)
+    return stored(how, sweep.corpus.sha256, sweep.text, step, cfg, rows)
 
 
 def drive(
