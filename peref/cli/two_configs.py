@@ -5,7 +5,6 @@ Not here: whether a difference matters, what is stored (weights), one config alo
 
 from collections.abc import Iterator
 from dataclasses import fields
-from itertools import groupby
 from typing import Any
 
 from peref.cli import text
@@ -13,6 +12,7 @@ from peref.config import AROUND, Config
 from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found
+from peref.lab.effects import in_words
 from peref.member import SHARPER, settings_of
 from peref.pair import Pair
 
@@ -148,9 +148,4 @@ def pair_lines(pairs: dict[str, list[Any]]) -> Iterator[str]:
 
 def in_a_row(numbers: list[int], all_of: int) -> str:
     """Numbers of layers, where they stand in a row both ends."""
-    if len(numbers) == all_of:
-        return f"all {all_of}"
-    steps = groupby(enumerate(numbers), lambda one: one[1] - one[0])
-    runs = [[n for _, n in run] for _, run in steps]
-    words = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    return f"{', '.join(words)} ({len(numbers)} of {all_of})"
+    return f"all {all_of}" if len(numbers) == all_of else f"{in_words(numbers)} ({len(numbers)} of {all_of})"
