@@ -14,10 +14,10 @@ import peref
 from peref import backends, model
 from peref.config import Config
 from peref.encodings import bind, files, get
+from peref.encodings.bias.alibi import fixed as slopes
 from peref.encodings.bias.kerple_log import log_kernel
 from peref.errors import Misuse
 from peref.ops.activation import inverse_softplus, softplus
-from peref.ops.bias import slopes
 from peref.ops.place import At
 from peref.tape import Tape
 

@@ -15,8 +15,8 @@ import peref
 from peref import model
 from peref.config import Config
 from peref.encodings import get
+from peref.encodings.bias.alibi import fixed as slopes
 from peref.errors import Misuse
-from peref.ops.bias import slopes
 
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = re.findall(

@@ -16,7 +16,7 @@ from generated import NAMES, config, every_choice, filling, logits, of, subject,
 from test_numba import neighbours
 
 from peref import backends, model
-from peref.ops.bias import slopes
+from peref.encodings.bias.alibi import fixed as slopes
 
 ROUNDED = 2.0**-24
 FAR = np.array([0, 1, 2047, 2048, 4096, 131071, 524288, 1048574, 1048575])

@@ -304,6 +304,29 @@ def test_an_op_serves_more_than_one_encoding(name):
     )
 
 
+def alone(texts: dict[str, str]) -> list[str]:
+    """Each name of a module of ops that one encoding imports, and nobody else uses, nor its own module."""
+    users: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.ImportFrom(module=str(of), names=names) if of.startswith("peref.ops."):
+                    for one in names:
+                        users.setdefault(f"{of.removeprefix('peref.')}.{one.name}", set()).add(name)
+                case ast.Name(id=word, ctx=ast.Load()) if name.startswith("ops."):
+                    users.setdefault(f"{name}.{word}", set()).add(name)
+    only = {word: next(iter(some)) for word, some in users.items() if len(some) == 1}
+    return [f"{word} serves {user}" for word, user in only.items() if user.startswith("encodings.")]
+
+
+def test_a_function_of_the_ops_serves_more_than_one_encoding():
+    """By name, also in a module that serves several."""
+    found = alone(sources())
+    assert not found, report(found, "move each into that encoding's file")
+    planted = {"ops.bias": "def f(): pass\ndef g(): f()", "encodings.bias.t5": "from peref.ops.bias import g"}
+    assert alone(planted) == ["ops.bias.g serves encodings.bias.t5"]
+
+
 def test_only_some_packages_and_only_where_they_belong():
     """NumPy everywhere; click and tqdm in cli, safetensors in store, numba and cupy in backends; nothing
     else, so no other framework.

@@ -22,7 +22,7 @@ def test_t5_edges_of_an_enormous_reach():
 
 def test_alibi_slopes_of_12_heads():
     """The authors' rule: 1/2 ... 1/256, then every second slope of sixteen, unsorted."""
-    from peref.ops.bias import slopes as of_heads
+    from peref.encodings.bias.alibi import fixed as of_heads
 
     slopes = of_heads(12)
     same(

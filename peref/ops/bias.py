@@ -1,9 +1,5 @@
-"""Biases that fall with distance and that several encodings use.
-
-    slopes        m_h = 2^(-max_bias h/H)        of -m_h |d|, ALiBi
-    power         |d|^r_h                        what its distances may be raised to
-
-d [N] = i - j, in any order, possibly real; tables [H,N].
+"""Powers of distance, which both kernels of KERPLE have: |d|^r_h [H,N] of d [N] = i - j, in any order,
+possibly real.
 """
 
 from typing import Any
@@ -13,16 +9,6 @@ import numpy as np
 from peref.ops.cast import in_dtype
 from peref.tape import Op
 from peref.xp import namespace
-
-
-def slopes(H: int, max_bias: float = 8.0) -> list[float]:
-    """m_h [H], as ALiBi's authors have them: 2^(-max_bias h/H) for h = 1 .. H. Where H is no power of two,
-    the slopes of the one below, then every second one of twice that many, unsorted. Press et al. 2022,
-    arXiv:2108.12409.
-    """
-    whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
-    of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
-    return of(whole) + of(2 * whole)[::2][: H - whole]
 
 
 def wide(x: Any) -> Any:

@@ -17,13 +17,11 @@ from mutants.ways import (
     with_names,
     with_parameters,
 )
-from peref.encodings import files
+from peref.encodings import files, module
 from peref.model import PLAIN
-from peref.ops import bias as ops
 from peref.tape import Op
 
 ALL = hooked("bias")
-SLOPES = ops.slopes  # as it is before it is replaced
 
 
 def bias_of(name):
@@ -37,6 +35,7 @@ FALLING = tuple(n for n in ALL if (np.diff(bias_of(n)[:, 1000:]) < 0).all())
 KERPLE = with_parameters("r1", "r2")
 # where slopes of heads are used under their name, and where they are made an array first
 SLOPED, FIXED = (tuple(n for n in with_names(name)) for name in ("slopes", "fixed"))
+SLOPES = module(FIXED[0]).fixed  # as they are before they are replaced
 ALIBI = (*FIXED, *SLOPED)
 
 EXP = Op(lambda x: (np.exp(x), np.exp(x)), lambda y, dy: (dy * y,))
@@ -270,8 +269,7 @@ def raw(case, a, function=None):
     as_is = (lambda x: x) if function is None else function
     if "param.r1" not in a:
         return None
-    where = own(case) if case.encoding in with_names("softplus") else "ops.bias"
-    return patched(where, softplus=as_is)(case, a)
+    return patched(own(case), softplus=as_is)(case, a)
 
 
 def swapped(case, a):

@@ -33,11 +33,9 @@ from mutants.ways import (
     with_options,
     with_parameters,
 )  # fmt: skip
-from peref.ops import bias
 from peref.ops.turn import turn
 
 ROTATE, BIAS = hooked("rotate"), hooked("bias")
-SLOPES = bias.slopes
 
 
 def few_digits(x):

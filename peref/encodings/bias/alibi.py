@@ -3,8 +3,8 @@
     b_h(d) = -m_h |d|        m_h = 2^(-max_bias h/H), h = 1..H
 
 Head 1 has the largest slope and is the most local. Where H is no power of two: the slopes of the power of two
-below, then every second one of twice that many, unsorted, as the authors' code has it (ops/bias.py). |d|
-makes it symmetric, which a causal model cannot see.
+below, then every second one of twice that many, unsorted, as the authors' code has it. |d| makes it
+symmetric, which a causal model cannot see.
 
 Press, Smith, Lewis 2022, arXiv:2108.12409, section 3. Their n heads are our H; max_bias is 8 in the paper
 (MPT's alibi_bias_max, ggml's max_bias).
@@ -35,7 +35,6 @@ import numpy as np
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded
 from peref.errors import Misuse
-from peref.ops.bias import slopes as fixed
 from peref.ops.join import stacked
 from peref.tape import Op
 from peref.xp import like, namespace
@@ -65,6 +64,15 @@ def slope_bias_backward(saved, db):
 
 
 slope_bias = Op(slope_bias_forward, slope_bias_backward)
+
+
+def fixed(H: int, max_bias: float = 8.0) -> list[float]:
+    """m_h [H], as ALiBi's authors have them: 2^(-max_bias h/H) for h = 1 .. H. Where H is no power of two,
+    the slopes of the one below, then every second one of twice that many, unsorted.
+    """
+    whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
+    of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
+    return of(whole) + of(2 * whole)[::2][: H - whole]
 
 
 def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
