@@ -418,6 +418,29 @@ def test_a_layer_that_loses_one_of_its_states(book, tamper, flag):
         assert found[0][0] == flag, (encoding, found)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "parameter", "flag"), [("mamba", "D", "mix.skip"), ("rwkv4", "bonus", "rwkv.bonus")]
+)
+def test_a_step_of_a_layer_without_a_parameter(book, encoding, parameter, flag):
+    """The step of one token is written anew, and leaves it out."""
+
+    def wrong(case, a):
+        pe = case.config.encoding(0)
+        p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+        rows, old = [], {}
+        for first, stop, fresh, _ in case.calls:
+            old = {} if fresh else old
+            less = {parameter: 0 * p[parameter]} if old and stop - first == 1 else {}
+            at = case.at.__class__(case.at.i[first:stop], case.at.i[first:stop], case.n)
+            y, old = mixed(PLAIN, pe, p | less, a["x"][:, first:stop], at, old)
+            rows.append(y)
+        return {"y": np.concatenate(rows, 1)}
+
+    first = named(answers(book, encoding, wrong))[0]
+    assert first[0] == flag
+    assert first[1].endswith("in later calls of one token")
+
+
 def test_an_embedding_that_counts_calls_from_0(book):
     def wrong(case, a):
         pe = case.config.encoding(0)

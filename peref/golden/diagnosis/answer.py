@@ -98,11 +98,14 @@ class Clue:
 
 @dataclass
 class Answer:
-    """The tensors that came for one case."""
+    """The tensors that came for one case; `computing` (case, inputs, encoding, place) -> outputs, where not
+    as the reference computes it.
+    """
 
     entry: Entry
     got: dict[str, Tensor]
     verdicts: dict[str, bool] = field(default_factory=dict)  # name -> whether it passes
+    computing: Callable[..., Arrays] = expected
 
     def __post_init__(self) -> None:
         for name, x in self.got.items():
@@ -163,7 +166,7 @@ class Answer:
         """The same without cotangents: no derivative is computed for it."""
         one = replace(self)
         one.a = {name: x for name, x in self.a.items() if not name.startswith("cotangent.")}
-        one.case, one.wrong = self.case, self.wrong
+        one.case, one.wrong, one.trace = self.case, self.wrong, self.trace
         return one
 
     @property

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import functions_of, get, module
-from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.spec.cases import Case
 from peref.hooks import around, softmax_scale
@@ -144,7 +143,7 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
         new, pe = other
         at = replace(new.at)
         vars(at).update(fields)
-        found = expected(new, a | inputs, pe, at)
+        found = answer.computing(new, a | inputs, pe, at)
         if "see" in change:
             found.pop("scores", None)  # a mask is seen in the weights alone: scores may be left as they are
         return change["outputs"](found, answer) if "outputs" in change else found

@@ -71,8 +71,13 @@ LAST = (
     backward.of_steps_back,
     traces.of_settings,
     traces.of_rows_below,
+    traces.of_operations(functions.of_parameters, functions.of_functions, recurrences.of_recurrences),
 )
-FORMULAS = (formulas.of_formulas, backward.of_formulas_back)
+FORMULAS = (
+    formulas.of_formulas,
+    backward.of_formulas_back,
+    traces.of_operations(formulas.of_formulas),
+)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH, RIVAL = 0.99, 0.975  # of all that failed; of what the first gives
 LOOSE = 0.5  # of class A: so much farther than twice the closest is no match where another is

@@ -20,7 +20,7 @@ from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.engine import Row, altered, placed
 from peref.golden.diagnosis.rotation import Map, fitting, turned_at_all
 from peref.golden.spec.models import ModelCase
-from peref.hooks import rotation
+from peref.hooks import around, rotation
 from peref.ops.kept import Kept
 from peref.ops.place import At
 
@@ -314,6 +314,24 @@ def with_old_states(names: tuple[str, ...]) -> Any:
 
 
 # ---------------------------------------------------------------- what the encoding computes
+
+
+def as_operation(answer: Answer, kind: Kind) -> Answer:
+    """A trace as the guesses at operations see a case: what they change is so in calls of a kind alone,
+    parameters of a layer too.
+    """
+    case = answer.trace
+    assert case is not None
+
+    def computing(new: Any, a: Any, pe: Any, at: Any) -> Any:
+        p = parameters_in(a)
+        if case.hook == "mix":
+            pe = around(pe, "mix", lambda mix, be, right, *given: mix(be, p, *given))
+        return replayed(case, answer.a, lambda call, right, *there: (pe if kind(call) else right, *there))
+
+    one = replace(answer, computing=computing)
+    one.a, one.case, one.trace, one.wrong = answer.a, case, case, answer.wrong
+    return one
 
 
 def with_row(row: Row, kind: Kind) -> Any:

@@ -22,6 +22,7 @@ from peref.golden.diagnosis.recurrences import SUMS
 from peref.golden.diagnosis.replays import (
     Call,
     alone,
+    as_operation,
     attends,
     calls_of,
     kept_names,
@@ -330,6 +331,23 @@ def of_rows_below(answer: Answer, case: Any) -> Iterator[Guess]:
         for whose, who in WHO:
             sure = 1.0 if who == "qk" else NARROW
             yield from of_kinds(flag, f"{words}{whose}", partial(with_another_map, made, who), KINDS, sure)
+
+
+def of_operations(*families: Any) -> Any:
+    """What guesses at operations change, in all calls or in those of a kind: a step of decoding is often
+    written anew.
+    """
+
+    @family(what=TRACES)
+    def asked(answer: Answer, case: Any) -> Iterator[Guess]:
+        for make in families if "+" not in case.config.pe[0][0] else ():
+            for one in make(as_operation(answer, every_call)):
+                of_calls = lambda kind, one=one: (
+                    lambda other: other.trace and one.gives(as_operation(other, kind))
+                )
+                yield from of_kinds(one.trap.flag, one.trap.words, of_calls, sure=one.sure)
+
+    return asked
 
 
 OF_ATTENTION = {"see", "place", "scale", "inputs"}
