@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import peref
-from benchmarks.faults import begin_fork, ended, kernel_cache, tried
+from benchmarks.faults import begin_fork, ended, flipped, kernel_cache, tried
 from peref import backends, share
 from peref.backends.numba import kept, kernel
 
@@ -48,6 +48,14 @@ def test_what_is_damaged_is_compiled_anew():
         assert tried(kernel_cache.fault, of_each[what]) == ""
     (mutant,) = kernel_cache.MUTANTS.values()
     assert tried(kernel_cache.fault, of_each["emptied"], mutant).startswith("exit code")
+
+
+def test_flips_find_that_no_digest_of_kernels_is_checked():
+    folder = kernel_cache.made()[0]
+    file = next(path for path in sorted(folder.rglob("*.kept")) if path.stem in kernel_cache.KERNELS)
+    case = flipped.Case("kernel", str(file.relative_to(folder)), 999, 20)
+    assert tried(flipped.fault, case) == ""
+    assert tried(flipped.fault, case, flipped.MUTANTS["no digest of kernels"])
 
 
 def test_what_is_kept_survives_a_power_cut_or_is_not_there(tmp_path, monkeypatch):

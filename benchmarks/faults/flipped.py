@@ -34,6 +34,7 @@ MUTANTS: dict[str, Mutant] = {
     "no seal of run.json": ("peref.records.unsealed", "lambda path, data: store.json.loads(data)"),
     "no digest of metrics": ("peref.records.digest_of", "lambda fd, length: ''"),
     "no digest of golden files": ("peref.golden.spec.checksums.held", "lambda files, where: None"),
+    "no digest of kernels": kernel_cache.MUTANTS["no digest is checked"],
 }
 
 

@@ -17,7 +17,7 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -110,6 +110,7 @@ set = "base=100.0"
 pe = "pi"
 set = "factor=2"
 """
+VECTORS = ("inputs.safetensors", "expected.safetensors")
 ANSWER = {"status": "ok", "seq": 1, "reason": "", "message": "no", "raised": "ValueError"}
 WORDS = (b"\0", b"\xff\xfe", b"..", b"/", b"9" * 400, b"1e999", b"NaN", b"-", b"[" * 3000, b'{"a":1,"a":2}')
 WORDS += (b"\n", b'"', b"\\ud800", b"\xe2\x80\xae", b"null", b"true", b"-1", b"[[", b"=", b"0.5", b"\x1b[2J")
@@ -118,6 +119,7 @@ MUTANTS: dict[str, Mutant] = {
     "what is unreadable is not minded": ("peref.store.UNREADABLE", "()"),
     "any JSON": ("peref.golden.spec.book.strict_json", "lambda text, where: store.json.loads(text)"),
     "any number of layers": ("peref.huggingface.MOST", "10**40"),
+    "any width of a head": ("peref.huggingface.WIDEST", "10**40"),
     "no kinds in a sweep": ("peref.cli.sweep.fitting", "lambda key, value, kind: value"),
 }
 
@@ -158,6 +160,11 @@ def sound() -> Path:
     return top
 
 
+@cache
+def sound_file(name: str) -> bytes:
+    return (sound() / name).read_bytes()
+
+
 # ---------------------------------------------------------------- readers: what is read, and how
 
 
@@ -176,14 +183,17 @@ def read_lines(path: Path) -> None:
 def read_book(path: Path) -> None:
     """Words and tensors, whatever their digests."""
     found = {one.name: one.read_bytes() for one in path.parent.iterdir()}
-    index: list[str] = []
-    for name in ("inputs.safetensors", "expected.safetensors"):
-        files.tensors(found[name], name)
-        index += files.index_of(found[name], name)
+    index = [line for name in VECTORS for line in index_of(found[name], name)]
     found["index.txt"] = "".join(f"{line}\n" for line in index).encode()
     data = {f"{GOLDEN}/{name}": part for name, part in found.items()}
     folder = path.parents[1]
     _ = Book(folder, data=data | {"SPEC_VERSION": (folder / "SPEC_VERSION").read_bytes()}).entries
+
+
+@lru_cache(2)
+def index_of(file: bytes, name: str) -> list[str]:
+    files.tensors(file, name)
+    return files.index_of(file, name)
 
 
 def read_config(path: Path) -> None:
@@ -253,7 +263,7 @@ READERS: dict[str, Reader] = {
     "cases": ("json", (f"golden/{GOLDEN}/cases.json",), read_book, ["golden", "verify", "in/golden"]),
     "vectors": (
         "tensors",
-        (f"golden/{GOLDEN}/inputs.safetensors", f"golden/{GOLDEN}/expected.safetensors"),
+        tuple(f"golden/{GOLDEN}/{name}" for name in VECTORS),
         read_book,
         ["golden", "verify", "in/golden"],
     ),
@@ -336,8 +346,10 @@ def spoil_sealed(data: bytes, draw: random.Random) -> bytes:
 
 
 def spoil_config(data: bytes, draw: random.Random) -> bytes:
-    """Perhaps of another family."""
+    """Perhaps of another family, or of a size that would take all memory."""
     other = PUBLIC | draw.choice(OTHERS) if draw.random() < 0.5 else json.loads(data)
+    if draw.random() < 0.1:
+        other[draw.choice([name for name, value in other.items() if type(value) is int])] = 10**10
     return spoil_json(json.dumps(other).encode(), draw)
 
 
@@ -444,7 +456,7 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
                 draw = random.Random(case.seed * 1000 + n)
                 name = draw.choice(names)
                 path = folder / "in" / name
-                path.write_bytes(spoiled((sound() / name).read_bytes(), form, draw))
+                path.write_bytes(spoiled(sound_file(name), form, draw))
                 if case.whole and path.parent.name == GOLDEN and path.name != checksums.SUMS:
                     listed = {one: (path.parent / one).read_bytes() for one in checksums.FILES}
                     (path.parent / checksums.SUMS).write_bytes(checksums.sha256sums(listed))
@@ -452,7 +464,7 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
                 words = by_command(command or [], path) if case.whole else in_process(reader, path)
                 if words:
                     return f"file {n}: {words}"
-                shutil.copy(sound() / name, path)
+                path.write_bytes(sound_file(name))
     finally:
         os.chdir(here)
     inside = lambda found: {name for name in found if not (case.whole and name.startswith(("in/", "runs")))}

@@ -19,11 +19,18 @@ COUNT = 16
 LARGEST = 8  # threads
 LOCALES = ("C", "C.UTF-8", "POSIX", "tr_TR.UTF-8", "de_DE.UTF-8")
 ZONES = ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham", "no/zone")
+AROUND = {  # what a process has from its surroundings
+    "Python's hash": "hash('batch')",
+    "the locale": "os.environ['LC_ALL']",
+    "the time zone": "module('time').localtime(0).tm_gmtoff",
+}
 MUTANTS: dict[str, Mutant] = {
-    "batches by Python's hash": (
+    f"batches by {name}": (
         "peref.data.generator",
-        "lambda seed, *key: store.np.random.default_rng(abs(hash(('batch', *map(str, key)))))",
-    ),
+        f"lambda *key: store.np.random.default_rng([*repr((key, {value})).encode()])",
+    )
+    for name, value in AROUND.items()
+} | {
     "sums in as many parts as there are threads": (
         "peref.backends.numba.ops.products.batched",
         "lambda a, b, whole=module('peref.backends.numba.ops.products').batched: sum("

@@ -94,9 +94,12 @@ def strict_json(text: bytes, where: str) -> Any:
 
 
 def depth(value: Any) -> int:
-    """How deep objects and lists lie in one another. Raises RecursionError where that has no end."""
-    inside = value.values() if isinstance(value, dict) else value
-    return 1 + max((depth(one) for one in inside if isinstance(one, (dict, list))), default=0)
+    """How deep objects and lists lie in one another."""
+    level, deep = [value], 0
+    while level:
+        inside = [one for of in level for one in (of.values() if isinstance(of, dict) else of)]
+        level, deep = [one for one in inside if isinstance(one, (dict, list))], deep + 1
+    return deep
 
 
 def tensors(data: bytes, where: str, header: dict[str, Any] | None = None) -> dict[str, Tensor]:
