@@ -1,10 +1,13 @@
 """How fast the numba kernel of the delta rule with decay is beside the plain op, forward and backward.
 
     python benchmarks/delta_speed.py [--threads 2] [--rounds 7] [-o benchmarks/results/delta_speed.md]
+    python benchmarks/delta_speed.py --avx2     both held to AVX2 as speed.py holds them, below what is there
 
 Of each layer of the family, in float32, 8 x 512 tokens of a model of width 128 with default options: medians
-of rounds in which both run in turns, the plain op in chunks of 64, as the layers ask for. Half a minute, on
-a machine that does nothing else; "others' CPU" is what other processes used meanwhile, in cores.
+of rounds, the plain op in chunks of 64, as the layers ask for. The kernel's rounds begin when the threads of
+the plain op's products are asleep: for a while after each product they spin, and would take a core from it.
+Half a minute, on a machine that does nothing else; "others' CPU" is what other processes used meanwhile, in
+cores.
 """
 
 import argparse
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import Others, hold
-from speed import RESULTS, ROOT, processor, table
+from speed import RESULTS, ROOT, hold_to_avx2, processor, table
 
 B, T, C, CHUNK = 8, 512, 128, 64
 # heads, widths of k and v, decays, whether by the delta rule; of H heads of width D
@@ -52,8 +55,12 @@ def rounds(given: argparse.Namespace, shape: tuple[Any, ...]) -> list[list[float
         op.backward(saved, dy)
         return [between - began, time.perf_counter() - between]
 
-    both = [[timed(delta), timed(fast)] for _ in range(given.rounds + 1)][1:]
-    return [[statistics.median(pair[n][way] for pair in both) for way in (0, 1)] for n in (0, 1)]
+    def medians(op: Any) -> list[float]:
+        found = [timed(op) for _ in range(given.rounds + 1)][1:]
+        time.sleep(0.5)
+        return [statistics.median(way) for way in zip(*found, strict=True)]
+
+    return [medians(delta), medians(fast)]
 
 
 def main() -> None:
@@ -62,9 +69,12 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--avx2", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "delta_speed.md")
     given = parser.parse_args()
     hold(given.threads)
+    if given.avx2:
+        hold_to_avx2()
     sys.path.insert(0, str(ROOT))
     others, rows = Others(), []
     for heads in (4, 2):
@@ -81,11 +91,11 @@ def main() -> None:
         "backward",
         "times as fast",
     ]
-    given.output.write_text(
-        "# The delta rule with decay: the numba kernel beside the plain op\n\n"
-        f"Written by `python benchmarks/delta_speed.py`, which says how it measures: ms, {B} x {T} tokens. "
-        f"{processor()}, {given.threads} threads; others' CPU {others.cores()}.\n\n{table(head, rows)}"
-    )
+    title = "The delta rule with decay: the numba kernel beside the plain op"
+    how = f"Written by `python benchmarks/delta_speed.py`, which says how it measures: ms, {B} x {T} tokens."
+    above = given.output.read_text() if given.avx2 else f"# {title}\n\n{how}\n"
+    setup = f"{processor()}, {given.threads} threads; others' CPU {others.cores()}."
+    given.output.write_text(f"{above}\n{setup}\n\n{table(head, rows)}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, i8, reads, void, writes
-from peref.backends.numba.blocks import across_lanes, by_rows, matmul, padded, rounded
+from peref.backends.numba.blocks import across_lanes, by_rows, matmul, padded, product, rounded
 from peref.backends.numba.emit import I64, intrinsic_of, loop
 from peref.backends.numba.host import COLUMNS, LANES
 from peref.backends.numba.kernel import INNER, kernel
@@ -71,6 +71,17 @@ def add_later(c, p, rows):
         for t in range(last - 1, -1, -1):
             at, step = last * DELTA_CHUNK + t, -DELTA_CHUNK
             add_weighted(c, t * wide + j, p, at, step, c, last * wide + j, -wide, last - t)
+
+
+@njit(**INNER)
+def add_pairs(c, p, b, transposed):
+    """c += p b, or p' b, for p of zeros above the diagonal, of which a tile of 8 rows skips what it can."""
+    wide = c.shape[1]
+    for m in range(0, DELTA_CHUNK, 8):
+        at, row, column, of, K = m * DELTA_CHUNK, DELTA_CHUNK, 1, 0, m + 8
+        if transposed:
+            at, row, column, of, K = at + m, 1, DELTA_CHUNK, m * wide, DELTA_CHUNK - m
+        product(c, m * wide, wide, p, at, row, column, 8, b, of, COLUMNS, wide, wide // COLUMNS, K, True)
 
 
 @njit(**INNER)
@@ -179,7 +190,7 @@ def chunks_of_head_backward(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g
         P *= D
         by_rows(K, out_of, far)
         matmul(dU, far, dS, False, False)
-        matmul(dU, P, dY, True, True)
+        add_pairs(dU, P, dY, True)
         if removes:
             chunk_rows(a[b, h], line, begin, A)
             A *= np.float32(-1)
@@ -210,8 +221,8 @@ def chunks_of_head_backward(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g
             out_of[t] = dot(K, t * n, dK, t * n, n)
         P *= dP
         dP *= D
-        matmul(dR, dP, K, False, True)
-        matmul(dK, dP, R, True, True)
+        add_pairs(dR, dP, K, False)
+        add_pairs(dK, dP, R, True)
         hand_back(dR, dr, b, h, begin, end)
         if removes:
             N *= dN
@@ -219,8 +230,8 @@ def chunks_of_head_backward(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g
             dN *= D
             for t in range(DELTA_CHUNK):
                 dN[t, t] = 0
-            matmul(dA, dN, K, False, True)
-            matmul(dK, dN, A, True, True)
+            add_pairs(dA, dN, K, False)
+            add_pairs(dK, dN, A, True)
             dA *= np.float32(-1)
             hand_back(dA, da, b, h, begin, end)
         hand_back(dK, dk, b, h, begin, end)
