@@ -444,7 +444,7 @@ def test_a_run_that_cannot_reach_its_peak_rate_says_so(cli, text):
 def test_resuming_elsewhere_names_only_what_differs(cli, text, tmp_path, monkeypatch):
     assert cli("train", *TINY, "--steps", 4, "--save-every", 2, "--backend", "numpy", "--data", text)[0] == 0
     max((the_run(tmp_path) / "ckpt").iterdir()).unlink()
-    monkeypatch.setattr("peref.environment.blas.threads", lambda: 77)
+    monkeypatch.setattr("peref.backends.blas.threads", lambda: 77)
     out = " ".join(cli("train", "--resume", "--backend", "numpy")[1].split())
     assert re.search(
         r"note this run began elsewhere: threads \S+ -> 77; it goes on, but perhaps not to the same bits ",

@@ -609,7 +609,7 @@ def test_another_machine_is_mentioned(tmp_path, monkeypatch):
         == "this run began elsewhere: backend numpy -> other; it goes on, but perhaps not to the same bits"
     )
     threads = blas.threads() or share.blas_threads()
-    monkeypatch.setattr("peref.environment.blas.threads", lambda: 77)
+    monkeypatch.setattr("peref.backends.blas.threads", lambda: 77)
     monkeypatch.setattr(share, "code", lambda: "0123456789abcdef")
     began = run.record["environment"]["code"]
     assert finish(run, say=said.append)[-1]["event"] == "done"
@@ -636,9 +636,9 @@ def test_what_the_bits_depend_on():
     about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     assert plain["blas"] == f"{about['name']} {about['version']}"
     pytest.importorskip("numba", reason="the rest is about numba")
-    from peref.backends.numba import host, kernel
+    from peref.backends.numba import BACKEND, host, kernel
 
-    fast = environment(Backend(name="numba"))
+    fast = environment(BACKEND)
     assert set(fast) == set(plain) - {"blas", "threads"} | {"numba", "kernels", "lanes"}
     assert (fast["kernels"], fast["lanes"]) == (kernel.digest(), host.LANES)
 

@@ -33,8 +33,15 @@ def call(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
 
 
+def of_blas() -> dict[str, Any]:
+    """What the bits of NumPy's products depend on."""
+    from peref.backends import blas
+
+    return blas.built_with()
+
+
 SECONDS_BETWEEN = 5.0  # two lines about what is left to compile
-NO_OPERATION = ("name", "skips", "note", "recurrences")  # fields that are no operation
+NO_OPERATION = ("name", "about", "skips", "note", "recurrences")  # fields that are no operation
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Backend:
     """Where and how the work is done. Each field is called like its plain twin in `ops`."""
 
     name: str = "numpy"
+    about: Callable[[], dict[str, Any]] = of_blas  # what its bits depend on, for a run's environment
     take: Callable = take
     linear: Callable = linear
     activated_linear: Callable = activated_linear

@@ -57,6 +57,16 @@ def threads() -> int | None:
     return int(found[0]()) if found else None
 
 
+def built_with() -> dict[str, Any]:
+    """The library that NumPy's matrix products are computed by, and with how many threads: these decide in
+    which order it adds.
+    """
+    config: Any = np.show_config(mode="dicts")
+    built = config.get("Build Dependencies", {}).get("blas", {})
+    name = f"{built.get('name', 'unknown')} {built.get('version', '')}".strip()
+    return {"blas": name, "threads": threads() or share.blas_threads()}
+
+
 def set_threads(asked: int) -> int | None:
     """Have it use `asked` threads, never more than there are cores. How many it then uses; None where it
     cannot be told.

@@ -26,4 +26,4 @@ def here() -> Backend:
     find.check_memory(xp, "cupy")
     find.check_compiler(xp, half=False)
     find.check_products(xp)
-    return Backend("cupy", place=partial(place, xp=xp))
+    return Backend("cupy", partial(find.about, "cupy"), place=partial(place, xp=xp))

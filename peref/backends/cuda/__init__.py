@@ -24,6 +24,7 @@ from peref.backends.cuda import (
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
+from peref.backends.cuda.launch import sources_digest
 from peref.backends.cuda.products import products
 from peref.errors import Misuse
 from peref.ops.cast import in_dtype
@@ -35,8 +36,14 @@ def experts(*arrays: Any, **settings: Any) -> Any:
     raise Misuse("experts: the cuda backend has no kernels for them; use --backend cupy or numba")
 
 
+def of_device() -> dict[str, Any]:
+    """The device, and the kernels that compute on it."""
+    return find.about("cuda") | {"kernels": sources_digest()}
+
+
 BACKEND = Backend(
     name="cuda",
+    about=of_device,
     skips=True,
     experts=experts,
     take=embedding.take,

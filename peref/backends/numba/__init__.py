@@ -1,6 +1,10 @@
 """The CPU backend: numba kernels in float32, the plain ops' drop-in."""
 
+from importlib.metadata import version
+from typing import Any
+
 from peref.backends import Backend
+from peref.backends.numba import host, kernel
 from peref.backends.numba.ops.attention import attention
 from peref.backends.numba.ops.delta import delta
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
@@ -12,8 +16,15 @@ from peref.backends.numba.ops.token import token
 from peref.backends.numba.ops.turn import turn
 from peref.backends.numba.ops.wkv import wkv4, wkv6, wkv7
 
+
+def of_kernels() -> dict[str, Any]:
+    """What the kernels are made from, by and for; how many threads run them changes no bit."""
+    return {"numba": version("numba"), "kernels": kernel.digest(), "lanes": host.LANES}
+
+
 BACKEND = Backend(
     name="numba",
+    about=of_kernels,
     take=take,
     linear=linear,
     activated_linear=activated_linear,
