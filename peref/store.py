@@ -287,13 +287,8 @@ def write_buffers(path: str | Path, parts: Sequence[Any], top: Path | None = Non
             os.fsync(at)  # the names; fsync of a file does not do that
 
 
-def encoded(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
-    """The bytes of the file, the same in every process."""
-    return b"".join(buffers(arrays, meta))
-
-
 def buffers(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> list[Any]:
-    """They, head first, as buffers that the arrays lie in."""
+    """The bytes of the file, the same in every process, head first, as buffers that the arrays lie in."""
     plain = {name: _plain(name, array) for name, array in arrays.items()}
     note = canonical({"format": FORMAT, "meta": dict(meta), "sha256": _digest(plain, meta)})
     return tensor_file(plain, {"peref": note})

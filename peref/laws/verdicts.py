@@ -65,13 +65,11 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        if self.claimed is None:
-            return "holds" if self.right else "broken"
-        if self.claimed:
-            return "claimed, holds" if self.right else "claimed, broken"
-        if self.right:
+        if self.claimed is False and self.right:
             return "not claimed"
-        return "not claimed, holds" if HOLDS in self.words else "not claimed, broken"
+        holds = self.right or (self.claimed is False and HOLDS in self.words)
+        before = {None: "", True: "claimed, ", False: "not claimed, "}[self.claimed]
+        return before + ("holds" if holds else "broken")
 
 
 def subject(

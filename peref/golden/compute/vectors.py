@@ -71,7 +71,7 @@ def folder_files(
     for n, part in ((1, "inputs"), (2, "expected")):
         tensors = {f"{one[0]['id']}:{name}": x for one in cases for name, x in one[n].items()}
         file = f"{part}.safetensors"
-        found[file] = store.encoded(tensors, {"encoding": encoding, "part": part})
+        found[file] = b"".join(store.buffers(tensors, {"encoding": encoding, "part": part}))
         lines += index_of(found[file], file)
     found["index.txt"] = ("\n".join(lines) + "\n").encode()
     return found | {SUMS: sha256sums(found)}
