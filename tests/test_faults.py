@@ -152,3 +152,8 @@ def test_a_guard_of_signals_that_is_away_is_noticed(mutant, case, monkeypatch):
     monkeypatch.setattr(STOPPED, "PATIENCE", 4)
     monkeypatch.setattr(STOPPED, "TRAIN", [*STOPPED.TRAIN, "--save-every", "80"])
     assert tried(STOPPED.fault, STOPPED.Case(*case, 12), STOPPED.MUTANTS[mutant])
+
+
+def test_a_signal_while_llvm_links_is_noticed_where_what_it_interrupts_is_freed():
+    case = STOPPED.Case(24, "reads", 9, 0.0, "numba", "compiling")
+    assert tried(STOPPED.fault, case, STOPPED.MUTANTS["what was interrupted is freed"])

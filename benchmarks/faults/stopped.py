@@ -47,10 +47,23 @@ WORK = (*("training",) * 7, *("evaluating",) * 2, "compiling")
 QUICK = OFTEN[6:]  # kernels that are soon compiled
 COUNT = 500
 ALONE = """
-import json, sys
+import json, sys, time
+from pathlib import Path
 from benchmarks import faults
-away = faults.without(json.loads(sys.argv.pop(1)))
+from llvmlite.binding.linker import ffi
+mutant, left = json.loads(sys.argv.pop(1))
+away = faults.without(mutant)
 away.__enter__()
+
+def linking(*modules, link=ffi.lib.LLVMPY_LinkModules):
+    global left
+    done, left = link(*modules), left - 1
+    if left == 0:
+        Path("linking").touch()
+        time.sleep(3)
+    return done
+
+ffi.lib._fntab["LLVMPY_LinkModules"] = linking
 from peref.__main__ import main
 main()
 """
@@ -63,13 +76,18 @@ MUTANTS: dict[str, Mutant] = {
     "only two signals are minded": ("peref.cli.signals.SIGNAL_WORDS", "{2: 'interrupted', 15: 'terminated'}"),
     "who does not read is waited for": ("peref.cli.progress.takes", "lambda stream: True"),
     "the last line waits for who reads": ("peref.cli.takes", "lambda stream: True"),
+    "what was interrupted is freed": (
+        "peref.cli.signals.Signals.rising",
+        "property(lambda self: module('peref.cli.signals').Interrupted(self.leaving), lambda *how: None)",
+    ),
 }
 
 
 class Case(NamedTuple):
     """A signal, or none; who reads stdout and stderr; after which step of a training, or tick of CPU (10 ms)
-    of an evaluation, or at the first kernel that is compiled; and how many seconds later: in the next step, a
-    validation or a save. `again`: how many seconds after that comes SIGINT, which does not wait for a save.
+    of an evaluation, or when a kernel begins to be compiled, where `moment` is odd when LLVM has just linked
+    a module; and how many seconds later: in the next step, a validation or a save. `again`: how many seconds
+    after that comes SIGINT, which does not wait for a save.
     """
 
     number: int
@@ -171,7 +189,7 @@ def begun(case: Case, folder: Path, mutant: Mutant = SOUND, output: int | None =
     words = [*words, "--threads", "1", "--backend", case.backend]
     if case.work == "compiling":
         around = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-        argv = [sys.executable, "-c", ALONE, json.dumps(mutant), *words]
+        argv = [sys.executable, "-c", ALONE, json.dumps([mutant, links(case)]), *words]
         os.execve(sys.executable, argv, {**os.environ, **around})
     sys.argv = ["peref", *words]
     sys.stdout = os.fdopen(1, "w")
@@ -215,7 +233,7 @@ def stop(case: Case, folder: Path, pid: int, reader: Any) -> bool:
     reached = {
         "training": lambda: steps_of(folder) >= case.moment,
         "evaluating": lambda: began and ticks(pid) - began >= case.moment,
-        "compiling": lambda: any(folder.glob("cache/peref/numba/*/*.lock")),
+        "compiling": lambda: any(folder.glob("linking" if links(case) else "cache/peref/numba/*/*.lock")),
     }[case.work]
     while not gone(pid) and time.monotonic() < end and not reached():
         began = began or ticks(pid)
@@ -234,6 +252,11 @@ def stop(case: Case, folder: Path, pid: int, reader: Any) -> bool:
     if case.reader == "leaves after":
         leave(reader)
     return late
+
+
+def links(case: Case) -> int:
+    """How many modules are linked before the signal, 0 for any."""
+    return case.moment % 2 * (1 + case.moment % 3)
 
 
 def gone(pid: int) -> bool:

@@ -37,11 +37,12 @@ class Signals:
     a module, llvmlite would free it again.
     """
 
+    rising: Interrupted | None = None  # kept, and with it what it interrupted
+
     def __init__(self) -> None:
         self.asked = 0  # the signal that asked to stop gently
         self.leaving = 0  # the signal that made Interrupted rise, -1 once the command is over
         self.gentle = False
-        self.rising: Interrupted | None = None  # kept, and with it what it interrupted
 
     def install(self) -> None:
         """Take over the signals, but none that this process was told to ignore (nohup, a shell's background
