@@ -26,7 +26,7 @@ encodings are named <encoding>.<name>.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
 from peref.combination import Dict, check_together, combined, flat, inside
@@ -61,7 +61,7 @@ class Layer:
     experts: int | None = None
     F: int = None  # type: ignore[assignment]
 
-    @property
+    @cached_property
     def sees(self) -> tuple[int | None, int | None, int | None, bool]:
         """What decides which keys a query sees, and whether a cache keeps every key beside global tokens:
         where what lies between two keys may be read.

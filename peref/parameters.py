@@ -188,20 +188,28 @@ def learned_settings(layer: Layer, H: int, L: int) -> Arrays:
     return {name: np.full(H, start) for name, start in starts.items() if start is not None}
 
 
+@functools.cache
+def owners_of(names: tuple[str, ...], layers: int, cycle: int) -> list[tuple[str, bool, range, str]]:
+    """Of parameters of layers: name, whether it is the encoding's, in which layers, name there."""
+    found = []
+    for name in names:
+        first, _, rest = name.partition(".")
+        if first == "pe":
+            index, _, bare = rest.partition(".")
+            found.append((name, True, range(int(index), layers, cycle), bare))
+        elif first.isdecimal():
+            bare = rest.removeprefix("pe.")
+            found.append((name, bare != rest, range(int(first), int(first) + 1), bare))
+    return found
+
+
 def by_layer(cfg: Config, params: Arrays) -> tuple[list[Arrays], list[Arrays]]:
     """Parameters of each layer by their names without its number, and of its encoding by their bare names."""
     weights: list[Arrays] = [{} for _ in range(cfg.layers)]
     inside: list[Arrays] = [{} for _ in range(cfg.layers)]
-    for name, a in params.items():
-        first, _, rest = name.partition(".")
-        if first == "pe":
-            index, _, bare = rest.partition(".")
-            for p in inside[int(index) :: len(cfg.pe)]:
-                p[bare] = a
-        elif rest.startswith("pe."):
-            inside[int(first)][rest.removeprefix("pe.")] = a
-        elif first.isdecimal():
-            weights[int(first)][rest] = a
+    for name, of_encoding, layers, bare in owners_of(tuple(params), cfg.layers, len(cfg.pe)):
+        for layer in layers:
+            (inside if of_encoding else weights)[layer][bare] = params[name]
     return weights, inside
 
 

@@ -62,8 +62,10 @@ def start_pass(
     off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {layer.sees: layer.place(at) for layer in layers}
-    moved = {sees: there if one is at else be.place(one) for sees, one in seen.items()}
+    moved = {}
+    for sees, layer in {layer.sees: layer for layer in layers}.items():
+        place = layer.place(at)
+        moved[sees] = there if place is at else be.place(place)
     places = [moved[layer.sees] for layer in layers]
     usual = cfg.activation in FUSED and all(getattr(cfg, n) == getattr(Config, n) for n in OF_TOKEN)
     made: dict[Any, Tables] = {}

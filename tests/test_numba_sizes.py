@@ -208,6 +208,18 @@ def test_one_token_is_computed_with_every_weight_of_a_layer():
         step(np.ones((1, 1, C), np.float32), w | {"norm3.weight": w["norm1.weight"]}, room, room.copy())
 
 
+def test_a_sequence_beside_others_is_computed_as_if_alone():
+    """To the bit, however many share a reading of the weights: eleven are more than ever do."""
+    B, sizes = 11, {"C": 36, "H": 4, "G": 2, "D": 10, "F": 50}
+    shapes = token.shapes_of(**sizes)
+    narrow = lambda shape, seed: random(*shape, seed=seed).astype(np.float32)
+    w = {name: narrow(shape, n) for n, (name, shape) in enumerate(shapes.items())}
+    x, *kept = (narrow(shape, 1) for shape in ((B, 1, 36), (B, 2, 12, 10), (B, 2, 12, 10)))
+    step = NUMBA.token(None, None, at=At(np.arange(10, 11), np.arange(11), 16), norm="rms", **sizes, **HOW)
+    alone = [step(x[n : n + 1], w, *(a[n : n + 1].copy() for a in kept)) for n in range(B)]
+    same(step(x, w, *kept), np.concatenate(alone), 0)
+
+
 def q_k_v(B, sequences, T=70, E=6):
     return [random(B, 4, T, 8), random(sequences[0], 2, T, 8, seed=1), random(sequences[1], 2, T, E, seed=2)]
 

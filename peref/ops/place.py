@@ -286,7 +286,7 @@ class At:
         if self.host is not None:
             return self.host.spans
         t = np.arange(self.S - self.T, self.S)[None]
-        past = first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
+        past = first, stop = t * 0, t + 1 if self.causal else np.full_like(t, self.S)
         if self.window is not None:
             window = min(self.window, self.S)
             first, stop = np.maximum(first, t - window + 1), np.minimum(stop, t + window)
@@ -295,7 +295,7 @@ class At:
             begin, end = self._cut(*past, self.seg)
             first = np.where(begin < end, begin, 0)
             stop = np.where(self.everywhere[:, self.S - self.T :], end, stop)
-        return np.stack(np.broadcast_arrays(first, stop), -1)
+        return np.concatenate([first[..., None], stop[..., None]], -1)
 
     def _cut(self, first: Any, stop: Any, number: Any) -> tuple[Any, Any]:
         """The part of spans among slots that have the query's number; empty at padding."""

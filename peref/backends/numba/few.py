@@ -1,7 +1,7 @@
 """Few rows: products with weights as they lie, and RMSNorm.
 
-No tile (matrix.py) pays for a few rows: every number of a weight is read once for each, so nothing is packed
-and no thread is woken. Weights are read GROUP rows at a time against one row of x, whose vectors they share.
+No tile (matrix.py) pays for a few rows: every number of a weight is read once, so nothing is packed and no
+thread is woken. Weights are read GROUP rows at a time against one row of x, whose vectors they share.
 Bound: how fast one core reads the weights.
 """
 
@@ -80,11 +80,25 @@ def dots(y, w, w_at, x, x_at, n, count):
         y[r] = dot(w, w_at + r * n, x, x_at, n)
 
 
+@njit(**INNER)
+def row_products(y, x, w):
+    """y [M,N] = x [M,K] w' with w [N,K]: GROUP rows of w with every row of x while they are in the first
+    cache.
+    """
+    N, K = w.shape
+    whole = N // GROUP * GROUP
+    for n in range(0, whole, GROUP):
+        for m in range(len(x)):
+            dot_group(y, m * N + n, w, n * K, K, x, m * K, K)
+    for n in range(whole, N):
+        for m in range(len(x)):
+            y[m, n] = dot(w, n * K, x, m * K, K)
+
+
 @kernel(writes(2), c_reads(2), c_reads(2))
 def linear(y, x, w):
     """y [M,N] = x [M,K] w' with w [N,K]."""
-    for m in range(len(x)):
-        dots(y[m], w, 0, x, m * x.shape[1], x.shape[1], len(w))
+    row_products(y, x, w)
 
 
 @njit(**INNER)

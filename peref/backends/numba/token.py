@@ -3,25 +3,28 @@
     h = norm(x);  q, k, v = W h;  k, v go into the cache;  x += W_o softmax(scale q K' + bias) V;  x +=
     feed-forward(norm(x))
 
-Every number of a weight and of the cache is read once for each sequence (few.py), by one thread: for a single
-sequence no other is woken. Bound: how fast a core reads weights and cache.
+Sequences are dealt to threads, at most MOST_ROWS together, for which a number of a weight is read once
+(few.py); for a single sequence no other thread is woken. Bound: how fast a core reads weights and cache.
 """
 
 from collections import namedtuple
+from functools import reduce
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
+from numba import get_num_threads, njit
 from numba.extending import intrinsic
 from numba.types import Tuple
 
 from peref.backends.numba.activations import gelu_row, swiglu_row
 from peref.backends.numba.arrays import c_reads, f4, flag, i8, void, writes
-from peref.backends.numba.emit import I64, VEC, constant, each, intrinsic_of
-from peref.backends.numba.few import dots
+from peref.backends.numba.emit import I64, constant, each, intrinsic_of, loop
+from peref.backends.numba.few import dots, row_products
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
+
+SUMS_AT_ONCE = 4  # side by side: one multiply-add takes as long as four begin
 
 
 @intrinsic
@@ -30,28 +33,28 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
 
     def body(e):
         B, (_, y_at, _, p_at, count, _, v_at, v_row, n) = e.b, e.args
+        whole = B.and_(count, ir.Constant(I64, -SUMS_AT_ONCE))
 
         def step(k, mask):
+            read = e.load if mask is None else lambda pointer: e.load_some(pointer, mask, constant(0))
             to = e.at(0, B.add(y_at, k))
-            first = e.load(to) if mask is None else e.load_some(to, mask, constant(0))
-            start, head, loop, after = (
-                B.block,
-                *(B.append_basic_block(name) for name in ("rows", "row", "rest")),
+
+            def more(s, total):
+                by = e.splat(B.load(e.at(2, B.add(p_at, s))))
+                return e.fma(by, read(e.at(5, B.add(B.add(v_at, k), B.mul(s, v_row)))), total)
+
+            sums = loop(
+                *(e, whole, SUMS_AT_ONCE),
+                lambda s, *sums: [more(B.add(s, ir.Constant(I64, j)), x) for j, x in enumerate(sums)],
+                *[constant(0)] * SUMS_AT_ONCE,
             )
-            B.branch(head)
-            B.position_at_end(head)
-            s, total = B.phi(I64), B.phi(VEC)
-            s.add_incoming(ir.Constant(I64, 0), start)
-            total.add_incoming(first, start)
-            B.cbranch(B.icmp_signed("<", s, count), loop, after)
-            B.position_at_end(loop)
-            row = e.at(5, B.add(B.add(v_at, k), B.mul(s, v_row)))
-            by = e.splat(B.load(e.at(2, B.add(p_at, s))))
-            new = e.fma(by, e.load(row) if mask is None else e.load_some(row, mask, constant(0)), total)
-            s.add_incoming(B.add(s, ir.Constant(I64, 1)), loop)
-            total.add_incoming(new, loop)
-            B.branch(head)
-            B.position_at_end(after)
+            (total,) = loop(
+                e,
+                B.sub(count, whole),
+                1,
+                lambda s, x: [more(B.add(whole, s), x)],
+                reduce(B.fadd, sums, read(to)),
+            )
             e.store(total, to) if mask is None else e.store_some(total, to, mask)
             return []
 
@@ -62,29 +65,39 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
 
 @njit(**INNER)
 def mapped(w, b, x):
-    """w x + b; an absent b has no elements."""
-    y = np.empty(len(w), np.float32)
-    dots(y, w, 0, x, 0, w.shape[1], len(w))
-    for n in range(len(b)):
-        y[n] += b[n]
+    """w x + b of every row of x; an absent b has no elements."""
+    y = np.empty((len(x), len(w)), np.float32)
+    row_products(y, x, w)
+    for m in range(len(x) if len(b) else 0):
+        for n in range(len(b)):
+            y[m, n] += b[n]
     return y
 
 
 @njit(**INNER)
-def normed(x, w, b, eps, centred):
-    """RMSNorm, or LayerNorm where `centred`, of one row."""
+def norm_row(x, w, b, eps, centred):
+    """RMSNorm, or LayerNorm where `centred`, of one row in place."""
     C = np.float32(len(x))
-    mean = np.float32(0)
     if centred:
+        mean = np.float32(0)
         for c in range(len(x)):
             mean += x[c]
         mean /= C
-    y = x - mean
-    r = np.float32(1) / np.sqrt(dot(y, 0, y, 0, len(x)) / C + eps)
+        for c in range(len(x)):
+            x[c] -= mean
+    r = np.float32(1) / np.sqrt(dot(x, 0, x, 0, len(x)) / C + eps)
     for c in range(len(x)):
-        y[c] *= r * w[c]
+        x[c] *= r * w[c]
     for c in range(len(b)):
-        y[c] += b[c]
+        x[c] += b[c]
+
+
+@njit(**INNER)
+def normed(x, w, b, eps, centred):
+    """The same of every row, in room of its own."""
+    y = x.copy()
+    for m in range(len(y)):
+        norm_row(y[m], w, b, eps, centred)
     return y
 
 
@@ -93,7 +106,7 @@ def scaled_heads(x, w, eps):
     """QK-norm: every head of x [heads,D] by itself, in place, where there is a w."""
     if len(w):
         for h in range(len(x)):
-            x[h] = normed(x[h], w, w[:0], eps, False)
+            norm_row(x[h], w, w[:0], eps, False)
 
 
 @njit(**INNER)
@@ -120,30 +133,18 @@ AXES = {  # of a layer's weights: C model, Q all query heads, K all key heads, D
     **{"down.weight": "CF", "down.bias": "C"},
 }
 Weights = namedtuple("Weights", [name.replace(".", "_") for name in AXES])
+MOST_ROWS = 8  # whose numbers stay in the first cache beside those of a weight
 vectors = c_reads(1)
 
 
 @njit(**INNER)
-def one(
-    sequence, x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred,
-    weights,
-):  # fmt: skip
-    x, keys, values = x[sequence], keys[sequence], values[sequence]
-    w = Weights(*weights)
-    G, room, D = keys.shape
-    H = len(w.q_weight) // D
-    h = normed(x, w.norm1_weight, w.norm1_bias, eps, centred)
-    q = mapped(w.q_weight, w.q_bias, h).reshape(H, D)
-    k = mapped(w.k_weight, w.k_bias, h).reshape(G, D)
-    v = mapped(w.v_weight, w.v_bias, h).reshape(G, D)
-    scaled_heads(q, w.qnorm_weight, eps)
-    scaled_heads(k, w.knorm_weight, eps)
-    turn_one(q, cos_q, sin_q, half)
-    turn_one(k, cos_k, sin_k, half)
+def attend_one(o, q, k, v, keys, values, slot, first, stop, bias, scale):
+    """Heads o and q [H,D] of one sequence; its k and v [G,D] go to `slot` of keys and values [G,room,D]."""
+    (H, D), (G, room, _) = q.shape, keys.shape
     keys[:, slot] = k
     values[:, slot] = v
     count = stop - first
-    o, p, none = np.zeros(H * D, np.float32), np.empty(count, np.float32), np.zeros(count, np.float32)
+    p, none = np.empty(count, np.float32), np.zeros(count, np.float32)
     for n in range(H if count > 0 else 0):
         at = (n // (H // G) * room + first) * D
         dots(p, keys, at, q, n * D, D, count)
@@ -153,14 +154,37 @@ def one(
             top = scale_bias_max(p, 0, count, scale, none, 0, np.float32(-np.inf))
         p *= np.float32(1) / exp_sum(p, 0, count, top)
         add_rows(o, n * D, p, 0, count, values, at, D, D)
-    x += mapped(w.o_weight, w.o_bias, o)
+
+
+@njit(**INNER)
+def some(
+    unit, rows, x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps,
+    centred, weights,
+):  # fmt: skip
+    """The layer for sequences unit rows .. unit rows + rows - 1."""
+    begin, end = unit * rows, (unit + 1) * rows
+    x, keys, values = x[begin:end], keys[begin:end], values[begin:end]
+    w = Weights(*weights)
+    D = keys.shape[3]
+    h = normed(x, w.norm1_weight, w.norm1_bias, eps, centred)
+    q = mapped(w.q_weight, w.q_bias, h).reshape(len(x), -1, D)
+    k = mapped(w.k_weight, w.k_bias, h).reshape(len(x), -1, D)
+    v = mapped(w.v_weight, w.v_bias, h).reshape(len(x), -1, D)
+    o = np.zeros(q.shape, np.float32)
+    for m in range(len(x)):
+        scaled_heads(q[m], w.qnorm_weight, eps)
+        scaled_heads(k[m], w.knorm_weight, eps)
+        turn_one(q[m], cos_q, sin_q, half)
+        turn_one(k[m], cos_k, sin_k, half)
+        attend_one(o[m], q[m], k[m], v[m], keys[m], values[m], slot, first, stop, bias, scale)
+    x += mapped(w.o_weight, w.o_bias, o.reshape(len(x), -1))
     h = normed(x, w.norm2_weight, w.norm2_bias, eps, centred)
     up = mapped(w.up_weight, w.up_bias, h)
     hidden = np.empty_like(up)
     if len(w.gate_weight):
-        swiglu_row(mapped(w.gate_weight, w.gate_bias, h), up, hidden, 0, len(up))
+        swiglu_row(mapped(w.gate_weight, w.gate_bias, h), up, hidden, 0, up.size)
     else:
-        gelu_row(up, hidden, 0, len(up))
+        gelu_row(up, hidden, 0, up.size)
     x += mapped(w.down_weight, w.down_bias, hidden)
 
 
@@ -176,11 +200,12 @@ def layer(
     to whose logits bias [H,stop-first] is added where there is one. weights are those of AXES; one that is
     absent has no elements.
     """
+    rows = min(MOST_ROWS, -(-len(x) // get_num_threads()))
     in_parallel(
-        one,
-        len(x),
+        some,
+        -(-len(x) // rows),
         (
-            x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred,
-            weights,
+            rows, x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps,
+            centred, weights,
         ),
     )  # fmt: skip

@@ -51,7 +51,9 @@ def slots_and_turns(rotation, table, at, H, D):
             beside("token: the gain", gain, angle.shape)
         if 2 * angle.size > D:
             raise Misuse(f"token: {angle.size} angles turn {2 * angle.size} channels, a head has {D}")
-        turns = [a.reshape(-1) for gain in gains for a in cos_sin(angle, gain)]
+        of_q = cos_sin(angle, gains[0])
+        of_k = of_q if gains[1] is gains[0] else cos_sin(angle, gains[1])
+        turns = [a.reshape(-1) for a in (*of_q, *of_k)]
     if table is None:
         return first, stop, *turns, NO_MATRIX
     heads, N = shape_of("token: the table", table, 2)
