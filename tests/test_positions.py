@@ -11,7 +11,7 @@ from peref.config import Config
 from peref.data import batch
 from peref.encodings import get, names
 from peref.errors import Misuse
-from peref.evaluate import score
+from peref.evaluate import Scoring, score
 from peref.model import init, loss
 from peref.optim import read_status
 from peref.pair import Pair
@@ -107,7 +107,7 @@ def test_evaluation_counts(tmp_path):
     run = made(tmp_path, tiny("rope"), replace(SMALL, positions="random:64"))
     *_, done = finish(run)
     p = {name: run.checkpoint(7)[0][f"p/{name}"] for name in init(tiny("rope"), 0)}
-    row, _, _ = score(tiny("rope"), p, CORPUS.valid[:71], 8, be=BE)
+    row, _, _ = score(tiny("rope"), p, CORPUS.valid[:71], 8, Scoring(be=BE))
     assert done["valid"]["loss"] == row["loss"]
 
 
