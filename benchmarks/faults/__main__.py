@@ -101,6 +101,7 @@ def gone_on(
     if every:
         drawn = sorted((case for case in drawn if digest_of(case) > after), key=digest_of)[:count]
     run: dict[str, Any] = {"seed": seed, "code": code, "faults": 0, "mutants": []}
+    run |= {"of": whole, "until": after} if every else {}
     done: Counter[str] = Counter()
     for case in drawn:
         if time.monotonic() > end:
@@ -110,7 +111,7 @@ def gone_on(
             run["faults"] += 1
             print(f"FAULT  {case}: {words}", flush=True)
         if every:
-            run |= {"of": whole, "until": digest_of(case)}
+            run["until"] = digest_of(case)
     print(f"{done.total():,} cases, {run['faults']} with a fault, seed {seed}", flush=True)
     return run | {"done": dict(sorted(done.items()))}, drawn
 
