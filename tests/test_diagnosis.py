@@ -21,6 +21,7 @@ from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
+from peref.golden.diagnosis.formulas import variants
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
@@ -30,6 +31,7 @@ from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
 from peref.model import PLAIN
+from peref.ops.delta import delta_backward
 from peref.tape import Tape
 
 
@@ -551,6 +553,12 @@ def softmax_without_its_mean(case, a):
         return Tape.record(tape, op, saved, *rest)
 
     return expected(case, a, None, None, type("Wrong", (Tape,), {"record": record})())
+
+
+def test_a_function_in_place_of_another_of_its_file():
+    """That takes the same: sums over other tokens, in a derivative."""
+    said = "sum_before(of_g(rc * dr)) stands where sum_since(of_g(rc * dr)) belongs, in delta_backward"
+    assert ("time", said) in [(one.kind, one.words) for one in variants(delta_backward)]
 
 
 def test_a_softmax_that_lacks_its_mean(book):

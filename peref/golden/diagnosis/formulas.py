@@ -354,6 +354,8 @@ def harm_of(node: Any, new: Any) -> str:
             return "sign"
         case (ast.Subscript(), _) | (ast.Call(func=ast.Attribute(attr="cumsum")), _):
             return "time"
+        case ast.Call(func=ast.Name(id=one)), ast.Call(func=ast.Name(id=other)) if one != other:
+            return "time" if "sum" in one + other else ""  # of other tokens
     return ""
 
 
@@ -402,11 +404,20 @@ def one_step(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
         called = getattr(getattr(place.node, "func", None), "id", "")
         names = (*sets, *said_in(place.node), *place.within, *said_in(place.around))
         others_here = list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets}))
+        for name in taking_the_same(called, f):
+            others_here.append(ast.Call(ast.Name(name, ast.Load()), place.node.args, place.node.keywords))
         if isinstance(place.holder, ast.keyword) and place.holder.arg in FACTORS:
             others_here += [ast.Constant(1.0), with_nodes("a * a", a=place.node)]
         for new in others_here:
             shown = new if place.around is place.node else place.around
             yield made([(place, new)], shown, right, names, harm_of(place.node, new), called)
+
+
+def taking_the_same(name: str, f: Any) -> list[str]:
+    """The other functions of its file that are given what one of this name is given."""
+    own = ((n, g) for n, g in f.__globals__.items() if isinstance(g, FunctionType))
+    given = {n: inspect.signature(g) for n, g in own if g.__module__ == f.__module__}
+    return [n for n in given if n != name and given[n] == given.get(name)]
 
 
 def exchanged_names(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
@@ -560,9 +571,13 @@ def flags_of_step(answer: Answer, part: str, names: Iterable[str]) -> Iterator[s
 
 
 def of_several(answer: Answer, part: str) -> bool:
-    """Whether a part does what several flags are of: a hook, or a recurrence."""
-    inside = answer.entry.vectors.words["means"].get("recurrence", ())
-    return part in HOOKS or any(name.startswith(f"{part}.") for name in inside)
+    """Whether a part does what several flags are of: a hook of an encoding that has several, or a
+    recurrence.
+    """
+    means = answer.entry.vectors.words["means"]
+    several = len({flag for flags in means.values() for flag in flags.values()}) > 1
+    inside = any(name.startswith(f"{part}.") for name in means.get("recurrence", ()))
+    return (part in HOOKS and several) or inside
 
 
 TOPIC = {"rising": "ramp", "slow_pairs": "ramp"}  # what several functions make together
