@@ -92,8 +92,10 @@ def test_what_a_function_does_is_told_as_theirs(capfd, mine, does):
 
 
 def test_prints_go_to_stderr(capfd, mine):
-    """Those of Python, of the process and of the import; a document stays one, in this process too."""
-    text = REFERENCE + "import os\nprint('imported')\ndef f(case, inputs):\n    print('called')\n"
+    """Those of Python, of the process and of the import; a document stays one, in this process too. What a
+    function may be given beside the two is no matter.
+    """
+    text = REFERENCE + "import os\nprint('imported')\ndef f(case, inputs, more=None):\n    print('called')\n"
     name = mine(text + "    os.write(1, b'low' + b' down')\n    return reference(case, inputs)\n")
     code, out, err = cli_apart(capfd, "check", "--impl", f"{name}:f", *ONE, "--json")
     assert (code, json.loads(out)["failed"]) == (0, 0)

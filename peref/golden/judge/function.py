@@ -80,11 +80,13 @@ def found_function(spec: str, known: Collection[str] | None = None) -> Callable[
     parameters = list(inspect.signature(function).parameters.values())
     if known is not None:
         return of_one_thing(function, parameters, spec, known)
-    if len(parameters) != 2:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
         raise Misuse(
             f"--impl {spec}: the function takes {counted(len(parameters), 'argument')}; expected two, case "
             "and inputs; a function of one thing is called with --for, such as --for rope.op"
-        )
+        ) from None
     return function
 
 
