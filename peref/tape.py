@@ -74,6 +74,9 @@ class Op:
     # forward -> y, saved, last, the state after the last token; backward(saved, dy, dlast=None) takes the
     # gradient that arrives through it
     state: bool = False
+    # backward(..., arrived) may be handed the gradient that arrived at the first array from elsewhere, and
+    # returns the sum
+    adds: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", self.forward.__doc__)
@@ -143,7 +146,8 @@ class Tape:
                     continue
                 dy = namespace(there).zeros(output.shape, output.dtype)
             wants = (tuple(s is not None for s in inputs),) if op.selective else ()
-            got = op.backward(saved, dy, *dlast, *wants)
+            arrived = (found.pop(inputs[0]),) if op.adds and inputs[0] in found else ()
+            got = op.backward(saved, dy, *dlast, *wants, *arrived)
             del saved
             name = op.forward.__name__
             if len(got) != len(inputs):

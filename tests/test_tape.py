@@ -252,3 +252,19 @@ def test_on_cupy(tape, cupy):
     got = tape.gradients(times(a, a), cupy.ones(3))
     same(got[a], 2 * cupy.arange(3.0), 0)
     same(got[b], cupy.zeros(2), 0)
+
+
+def test_adds_is_handed_what_arrived(tape):
+    """backward of an op that adds is handed the gradient that arrived at its first array, and once only."""
+    handed = []
+
+    def backward(saved, dy, arrived=None):
+        handed.append(arrived)
+        return (2 * dy if arrived is None else 2 * dy + arrived,)
+
+    op = Op(double.forward, backward, adds=True)
+    a = tape.watch(np.ones(3))
+    y = times(times(op(a), op(a)), double(a))
+    same(tape.gradients(y, np.ones(3))[a], np.full(3, 24.0), 0)
+    same(handed[0], np.full(3, 8.0), 0)
+    same(handed[1], np.full(3, 16.0), 0)

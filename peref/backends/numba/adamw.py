@@ -12,16 +12,18 @@ from peref.backends.numba.threads import in_parallel
 
 
 @njit(**INNER)
-def adamw_stretch(k, p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
+def adamw_stretch(k, p, g, m, v, shrink, rate, first, second, beta1, beta2, eps, decay):
     cut = slice(k * STRETCH, min(len(p), (k + 1) * STRETCH))
     a, d, s, t = p[cut], g[cut], m[cut], v[cut]
     for n in range(len(a)):
-        s[n] += (np.float32(1) - beta1) * (d[n] - s[n])
-        t[n] += (np.float32(1) - beta2) * (d[n] * d[n] - t[n])
+        e = d[n] * shrink
+        s[n] += (np.float32(1) - beta1) * (e - s[n])
+        t[n] += (np.float32(1) - beta2) * (e * e - t[n])
         a[n] -= rate * (s[n] / first / (np.sqrt(t[n] / second) + eps) + decay * a[n])
 
 
-@kernel(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4)
-def adamw(p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
-    """One step in place; first and second are 1 - beta^step."""
-    in_parallel(adamw_stretch, stretches(len(p)), (p, g, m, v, rate, first, second, beta1, beta2, eps, decay))
+@kernel(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4, f4)
+def adamw(p, g, m, v, shrink, rate, first, second, beta1, beta2, eps, decay):
+    """One step in place, of g times shrink; first and second are 1 - beta^step."""
+    given = (p, g, m, v, shrink, rate, first, second, beta1, beta2, eps, decay)
+    in_parallel(adamw_stretch, stretches(len(p)), given)

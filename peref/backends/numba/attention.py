@@ -45,7 +45,7 @@ def packed_tile(unit, k, v, keys, values, size):
     for g in range(G):
         padded(k[b, g], tile * KEYS, keys[b * G + g, rows])
         padded(v[b, g], tile * KEYS, values[b * G + g, rows])
-        sizes(k[b, g, rows], size[b * G + g, tile : tile + 1])
+        sizes(keys[b * G + g, rows], values[b * G + g, rows], size[b * G + g, tile : tile + 1])
 
 
 @njit(**INNER)

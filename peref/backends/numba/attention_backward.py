@@ -32,7 +32,7 @@ from peref.backends.numba.logits import (
     spans_of,
 )
 from peref.backends.numba.queries import QUERIES, slope_lanes
-from peref.backends.numba.skipping import sizes, skips
+from peref.backends.numba.skipping import are_finite, sizes, skips
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot
 
@@ -94,7 +94,7 @@ def backward_head(
         np.empty(long // KEYS, np.float32),
     )
     low, high = np.empty(QUERIES, np.int32), np.empty(QUERIES, np.int32)
-    sizes(k[b, g], size)
+    sizes(keys, values, size)
     for h in range(g * (H // G), (g + 1) * (H // G)):
         for first in range(
             part * blocks // parts * QUERIES, min((part + 1) * blocks // parts * QUERIES, T), QUERIES
@@ -106,6 +106,7 @@ def backward_head(
             across_lanes(A_across, A)
             dQ[:], top[:] = 0, np.inf
             start, stop, inner, outer = spans_of(see, rows, low, high)
+            far = limit if are_finite(A) else np.float32(-np.inf)
             for r in range(rows):
                 top[r] = lse[b, h, first + r]
                 delta[r] = dot(A, r * wide_e, o, ((b * T + first + r) * H + h) * E, E)
@@ -120,7 +121,7 @@ def backward_head(
                     see,
                     length,
                     top,
-                    limit,
+                    far,
                     size[key // KEYS],
                     table,
                     index,

@@ -13,7 +13,7 @@ short to hide a line of A for each, so tiles of A' are gathered first.
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.arrays import reads, writes
+from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
@@ -110,17 +110,22 @@ def pack_one(unit, b, packed):
 
 
 @njit(**INNER)
-def multiply_one(unit, c, a, b, panel, row):
+def multiply_one(unit, c, a, b, more, panel, row):
     M, K = a.shape[1], a.shape[2]
     blocks = (M + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
     i, first = unit // blocks, unit % blocks * ROWS_AT_ONCE
-    product_rows(c[i], first, min(M, first + ROWS_AT_ONCE), a[i], b[i], panel, row, K)
+    stop = min(M, first + ROWS_AT_ONCE)
+    product_rows(c[i], first, stop, a[i], b[i], panel, row, K)
+    if len(more):
+        for m in range(first, stop):
+            for n in range(c.shape[2]):
+                c[i, m, n] += more[i, m, n]
 
 
-@kernel(writes(3), reads(3), reads(3))
-def multiply(c, a, b):
-    """c [n,M,N] = a [n,M,K] b [n,K,N]. b in whole panels with contiguous rows is read as it is, else
-    packed.
+@kernel(writes(3), reads(3), reads(3), c_reads(3))
+def multiply(c, a, b, more):
+    """c [n,M,N] = a [n,M,K] b [n,K,N] + more [n,M,N], which has no elements where there is none. b in whole
+    panels with contiguous rows is read as it is, else packed.
     """
     n, M, K = a.shape
     N = b.shape[2]
@@ -131,5 +136,5 @@ def multiply(c, a, b):
     in_parallel(
         multiply_one,
         n * ((M + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE),
-        (c, a, b if as_it_is else packed, panel, row),
+        (c, a, b if as_it_is else packed, more, panel, row),
     )

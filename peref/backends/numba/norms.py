@@ -32,7 +32,7 @@ def rms_norm(y, r, x, w, eps):
 
 
 @njit(**INNER)
-def rms_norm_backward_chunk(chunk, dx, parts, dy, x, r, w):
+def rms_norm_backward_chunk(chunk, dx, parts, dy, x, r, w, more):
     M, C = x.shape
     du, part = np.empty(C, np.float32), parts[chunk]
     for m in range(chunk * ROW_CHUNK, min(M, (chunk + 1) * ROW_CHUNK)):
@@ -43,12 +43,16 @@ def rms_norm_backward_chunk(chunk, dx, parts, dy, x, r, w):
         mean = dot(du, 0, x, m * C, C) * by / np.float32(C)
         for c in range(C):
             out[c] = by * (du[c] - a[c] * by * mean)
+        if len(more):
+            for c in range(C):
+                out[c] += more[m, c]
 
 
-@kernel(writes(2), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1))
-def rms_norm_backward(dx, dw, dy, x, r, w):
+@kernel(writes(2), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1), c_reads(2))
+def rms_norm_backward(dx, dw, dy, x, r, w, more):
+    """dx + more, which has no rows where there is none."""
     parts = np.zeros((row_chunks(len(x)), len(w)), np.float32)
-    in_parallel(rms_norm_backward_chunk, len(parts), (dx, parts, dy, x, r, w))
+    in_parallel(rms_norm_backward_chunk, len(parts), (dx, parts, dy, x, r, w, more))
     sum_rows(parts, dw)
 
 
@@ -73,7 +77,7 @@ def layer_norm(y, u, r, x, w, b, eps):
 
 
 @njit(**INNER)
-def layer_norm_backward_chunk(chunk, dx, of_w, of_b, dy, u, r, w, ones):
+def layer_norm_backward_chunk(chunk, dx, of_w, of_b, dy, u, r, w, ones, more):
     M, C = u.shape
     du, dw, db = np.empty(C, np.float32), of_w[chunk], of_b[chunk]
     for m in range(chunk * ROW_CHUNK, min(M, (chunk + 1) * ROW_CHUNK)):
@@ -85,12 +89,16 @@ def layer_norm_backward_chunk(chunk, dx, of_w, of_b, dy, u, r, w, ones):
         mean, slope = dot(du, 0, ones, 0, C) / np.float32(C), dot(du, 0, u, m * C, C) / np.float32(C)
         for c in range(C):
             out[c] = by * (du[c] - mean - n[c] * slope)
+        if len(more):
+            for c in range(C):
+                out[c] += more[m, c]
 
 
-@kernel(writes(2), writes(1), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1))
-def layer_norm_backward(dx, dw, db, dy, u, r, w):
+@kernel(writes(2), writes(1), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1), c_reads(2))
+def layer_norm_backward(dx, dw, db, dy, u, r, w, more):
     many, C = row_chunks(len(u)), len(w)
     of_w, of_b = np.zeros((many, C), np.float32), np.zeros((many, C), np.float32)
-    in_parallel(layer_norm_backward_chunk, many, (dx, of_w, of_b, dy, u, r, w, np.ones(C, np.float32)))
+    ones = np.ones(C, np.float32)
+    in_parallel(layer_norm_backward_chunk, many, (dx, of_w, of_b, dy, u, r, w, ones, more))
     sum_rows(of_w, dw)
     sum_rows(of_b, db)

@@ -3,8 +3,9 @@
 A tile's logits are at most scale |q| |k| + its largest bias. Where that is, for every row, below what the row
 has (the running maximum, backward the log of its sum) by ln(2^26 S), all that S such weights add up to is
 less than a quarter unit in the last place of the row's sum. The bound names no encoding; any that decays
-profits. Nothing is skipped where `limit` is -inf: where k, v or the table hold a number that is not finite (a
-NaN must come out), where there is a term, or where somebody asked for every tile.
+profits. No tile is skipped of which k or v hold a number that is not finite (a NaN must come out), and none
+where `limit` is -inf: where a table holds such a number, where there is a term, or where somebody asked for
+every tile.
 """
 
 import numpy as np
@@ -16,21 +17,26 @@ from peref.backends.numba.vector import dot
 
 
 @njit(**INNER)
-def sizes(x, out):
-    """The largest length of a row of x [S,D] in every KEYS rows."""
-    S, D = x.shape
+def sizes(keys, values, out):
+    """The largest length of a row of keys [S,D] in every KEYS rows; infinite where one of them, or of values
+    [S,E], is not finite.
+    """
+    D = keys.shape[1]
     for n in range(len(out)):
-        most = np.float32(0)
-        for s in range(n * KEYS, min(S, (n + 1) * KEYS)):
-            square = np.float32(0)
-            if x.strides[1] == 4:
-                at = s * (x.strides[0] // 4)
-                square = dot(x, at, x, at, D)
-            else:
-                for d in range(D):
-                    square += x[s, d] * x[s, d]
-            most = max(most, square)
-        out[n] = np.sqrt(most)
+        most, first = np.float32(0), n * KEYS
+        for s in range(first, first + KEYS):
+            most = max(most, dot(keys, s * D, keys, s * D, D))
+        finite = are_finite(keys[first : first + KEYS]) and are_finite(values[first : first + KEYS])
+        out[n] = np.sqrt(most) if finite else np.float32(np.inf)
+
+
+@njit(**INNER)
+def are_finite(x):
+    """Whether all numbers of a contiguous x are: by their bits, which are counted in vectors."""
+    bits, found = x.reshape(-1).view(np.int32), 0
+    for n in range(bits.size):
+        found += (bits[n] & 0x7F800000) == 0x7F800000
+    return found == 0
 
 
 @njit(**INNER)

@@ -112,7 +112,7 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
         np.float32(scale),
         np.float32(softcap or 0),
     )
-    added = (*added, limit_of(S, skip, term, k, v, table, row, column))
+    added = (*added, limit_of(S, skip, term, table, row, column))
     kernels("attention").forward(o, lse, q, *over_sequences(B, k, v), *added)
     less = None
     if sinks is not None:  # a further logit: what the others weigh, and the log of their sum
@@ -140,7 +140,7 @@ def attention_backward(saved, dy, wants):
     )
     drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((parts, B, H, S if asked[3] else 0))
     *rest, limit = added
-    if limit > -math.inf and (less is not None or not np.isfinite(dy).all()):
+    if less is not None:
         limit = np.float32(-math.inf)
     kernels("attention_backward").backward(
         dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit

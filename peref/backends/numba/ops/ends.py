@@ -73,10 +73,9 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
             "adamw: parameters and moments are changed in place and must be C-contiguous; make them so "
             "with numpy.ascontiguousarray"
         )
-    if shrink is not None:
-        if not shrink > 0:
-            return
-        g = g * np.float32(shrink) if shrink < 1 else g
+    if shrink is not None and not shrink > 0:
+        return
     first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
-    numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
+    shrink = 1 if shrink is None else shrink
+    numbers = (np.float32(x) for x in (shrink, rate, first, second, beta1, beta2, eps, decay))
     kernels("adamw").adamw(p.reshape(-1), one_line(g), m.reshape(-1), v.reshape(-1), *numbers)

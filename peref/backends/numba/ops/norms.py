@@ -17,14 +17,19 @@ def rms_norm_forward(x, w, *, eps):
     return y.reshape(x.shape), (a, r, scale, w is not None)
 
 
-def rms_norm_backward(saved, dy):
+def rows_arrived(arrived, x):
+    """What arrived at x from elsewhere, in its rows; none where nothing did."""
+    return x[:0] if arrived is None else contiguous_rows(arrived)
+
+
+def rms_norm_backward(saved, dy, arrived=None):
     x, r, w, scaled = saved
     dx, dw = np.empty_like(x), np.empty_like(w)
-    kernels("norms").rms_norm_backward(dx, dw, contiguous_rows(dy), x, r, w)
+    kernels("norms").rms_norm_backward(dx, dw, contiguous_rows(dy), x, r, w, rows_arrived(arrived, x))
     return dx.reshape(dy.shape), dw if scaled else None
 
 
-rms_norm = Op(rms_norm_forward, rms_norm_backward)
+rms_norm = Op(rms_norm_forward, rms_norm_backward, adds=True)
 
 
 def layer_norm_forward(x, w, b, *, eps):
@@ -40,11 +45,11 @@ def layer_norm_forward(x, w, b, *, eps):
     return y.reshape(x.shape), (u, r, scale, w is not None, b is not None)
 
 
-def layer_norm_backward(saved, dy):
+def layer_norm_backward(saved, dy, arrived=None):
     u, r, w, scaled, biased = saved
     dx, dw, db = np.empty_like(u), np.empty_like(w), np.empty_like(w)
-    kernels("norms").layer_norm_backward(dx, dw, db, contiguous_rows(dy), u, r, w)
+    kernels("norms").layer_norm_backward(dx, dw, db, contiguous_rows(dy), u, r, w, rows_arrived(arrived, u))
     return dx.reshape(dy.shape), dw if scaled else None, db if biased else None
 
 
-layer_norm = Op(layer_norm_forward, layer_norm_backward)
+layer_norm = Op(layer_norm_forward, layer_norm_backward, adds=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import FEW, as_rows, fit, float32
+from peref.backends.numba.ops.edges import FEW, as_rows, contiguous_rows, fit, float32
 from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
@@ -30,7 +30,8 @@ def batched(a: Any, b: Any) -> Any:
         a, b = map(np.ascontiguousarray, flat)
         kernels("few").column_products(c.reshape(many, -1), a, b.reshape(many, -1))
     else:
-        kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
+        whole = c.reshape(many, *c.shape[-2:])
+        kernels("matrix").multiply(whole, *flat, whole[:0])
     return c
 
 
@@ -70,13 +71,16 @@ def linear_forward(x, w, b):
     return y.reshape(*x.shape[:-1], len(w)), (x, w, b is not None)
 
 
-def linear_backward(saved, dy):
+def linear_backward(saved, dy, arrived=None):
     x, w, biased = saved
     dy = as_rows(dy)
-    return batched(dy, w).reshape(x.shape), batched(dy.T, as_rows(x)), dy.sum(0) if biased else None
+    dx = np.empty((1, len(dy), w.shape[1]), np.float32)
+    more = dx[:0] if arrived is None else contiguous_rows(arrived)[None]
+    kernels("matrix").multiply(dx, dy[None], w[None], more)
+    return dx.reshape(x.shape), batched(dy.T, as_rows(x)), dy.sum(0) if biased else None
 
 
-linear = Op(linear_forward, linear_backward)
+linear = Op(linear_forward, linear_backward, adds=True)
 
 
 def filled(like, *arrays):

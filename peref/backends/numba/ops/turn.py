@@ -14,7 +14,7 @@ from peref.tape import Op
 def cos_sin(angle, gain):
     """Made in float64, gained, and cast once."""
     g = 1.0 if gain is None else np.broadcast_to(gain, np.broadcast_shapes(gain.shape, angle.shape))
-    return tuple(np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
+    return [np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin)]
 
 
 def heads_apart(*given):
@@ -22,20 +22,26 @@ def heads_apart(*given):
     return any(a is not None and a.ndim == 4 for a in given)
 
 
-def turn_by(x, angle, gain, layout, sign):
-    """x turned by sign times the angles, and gained."""
-    B, H, T, D = x.shape
-    if heads_apart(angle, gain):  # each head as a sequence of its own
+def cos_sin_for(x, angle, gain):
+    """cos and sin for x [B,H,T,D]: [1 or B,T,R/2], or [BH,T,R/2] where heads differ."""
+    B, H, T, _ = x.shape
+    if heads_apart(angle, gain):
         wide = lambda a: np.broadcast_to(over_heads(a, H), (B, H, T, a.shape[-1])).reshape(B * H, T, -1)
         angle, gain = wide(angle), None if gain is None else wide(gain)
-        return turn_by(x.reshape(B * H, 1, T, D), angle, gain, layout, sign).reshape(x.shape)
-    cos, sin = cos_sin(angle, gain)
-    y = np.empty((B, T, H, D), np.float32)
-    shape = (cos.shape[0] if cos.ndim == 3 else 1, T, cos.shape[-1])
-    cos, sin = (
+    found = cos_sin(angle, gain)
+    shape = (len(found[0]) if found[0].ndim == 3 else 1, T, angle.shape[-1])
+    return [
         a.reshape(shape) if a.size == math.prod(shape) else np.ascontiguousarray(np.broadcast_to(a, shape))
-        for a in (cos, sign * sin)
-    )
+        for a in found
+    ]
+
+
+def turn_by(x, cos, sin, layout):
+    """x turned and gained; as many cos as sequences and heads: each head as a sequence of its own."""
+    B, H, T, D = x.shape
+    if len(cos) not in (1, B):
+        return turn_by(x.reshape(B * H, 1, T, D), cos, sin, layout).reshape(x.shape)
+    y = np.empty((B, T, H, D), np.float32)
     kernels("turn").turn(y, x, cos, sin, layout == "half")
     return y.swapaxes(1, 2)
 
@@ -49,19 +55,21 @@ def turn_forward(x, angle, gain, *, layout):
     for what, a in (("angles", angle), ("gain", gain)):
         wide = over_heads(a, H) if heads and a is not None else a
         beside(f"turn: the {what}", wide, (B, H, T, half) if heads else (B, T, half))
-    y = turn_by(x, angle, gain, layout, 1)
-    return y, (x, y, angle, gain, layout)
+    cos, sin = cos_sin_for(x, angle, gain)
+    y = turn_by(x, cos, sin, layout)
+    return y, (x, y, cos, sin, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
-    x, y, angle, gain, layout = saved
+    x, y, cos, sin, angle, gain, layout = saved
     half = angle.shape[-1]
     (da, db), (ya, yb) = split_pairs(dy, half, layout), split_pairs(y, half, layout)
-    dx = turn_by(dy, angle, gain, layout, -1) if wants[0] else None
+    dx = turn_by(dy, cos, -sin, layout) if wants[0] else None
     dangle = as_given(db * ya - da * yb, angle) if wants[1] else None
     dgain = None
     if wants[2] and gain is not None:
-        plain = split_pairs(turn_by(x, angle, None, layout, 1), half, layout)
+        cos, sin = cos_sin_for(x, angle, None)
+        plain = split_pairs(turn_by(x, cos, sin, layout), half, layout)
         dgain = as_given(da * plain[0] + db * plain[1], gain)
     return dx, dangle, dgain
 
