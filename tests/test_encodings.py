@@ -5,6 +5,7 @@ gradients are right, laws of all hold.
 import re
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -26,6 +27,7 @@ from generated import (
     weights,
 )
 from registry import ops
+from test_combination import Combination
 
 from peref import backends, model
 from peref.encodings import LAWS, claims_of, files, get, options
@@ -217,6 +219,9 @@ def test_a_spoilt_backward_of_an_encoding_is_found(where):
     if name in filling("embed", "rotate", "bias", "score"):
         tests += [test_gradient_of_every_table_and_part_of_a_score]
     tests += [test_gradient_of_every_choice] if len(every_choice(name)) > 1 else []
+    if get(name).score and "table" in signature(get(name).score).parameters:  # of a bias beside it
+        bias = next(one for one in filling("bias") if subject(one).learns)
+        tests += [lambda name: everywhere.gradients(Combination(f"{bias}+{name}"))]
     object.__setattr__(
         op, "backward", lambda *given: tuple(None if g is None else 1.001 * g for g in right(*given))
     )
