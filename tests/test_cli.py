@@ -1082,7 +1082,11 @@ def test_a_signal_when_the_command_is_done_ends_in_no_traceback(number, expected
     late = f"type('', (), {{'flush': lambda self: os.kill(os.getpid(), {int(number)})}})()"
     code = f"import os, sys; from peref.cli import main; sys.stderr = {late}; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert (done.returncode, done.stderr) == (expected, "")
     assert done.stdout == f"peref, version {peref.__version__}\n"
