@@ -482,6 +482,9 @@ def test_another_tensor_or_shape_under_a_name():
     raw = Tensor("F32", theirs["layers.1.q"].bits.swapaxes(1, 2).reshape(1, 4, 14, 8))
     found = walked(GPT_OSS, {**theirs, "layers.1.q": raw}, params).found
     assert found.readings[0].does == "its numbers lie in the order [B,T,H,D]", found
+    grown = Tensor("F32", (theirs["layers.1.ffn"].bits * 1.0003).astype(np.float32))
+    found = walked(GPT_OSS, {**theirs, "layers.1.ffn": grown}, params).found
+    assert not any("order [" in one.does for one in found.readings), "[T,B,C] of one sequence is [B,T,C]"
     squeezed = {name: Tensor("F32", np.squeeze(x.bits)) for name, x in theirs.items()}
     assert walked(GPT_OSS, squeezed, params).found is None
 
@@ -607,6 +610,9 @@ def test_what_cannot_be_compared_is_said(reference, capsys):
     save_file({"other": np.zeros(3, np.float32)}, "other.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
     assert (code, "they have no tensor in common; the reference has embedded, " in said) == (2, True), said
+    save_file({"embedded": np.zeros((1, 9, 32), np.int32)}, "other.safetensors")
+    code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
+    assert (code, "embedded has dtype I32; expected one of F64, F32, F16, BF16; " in said) == (2, True), said
     with open("ref.json") as file:
         about = json.load(file)
     for edit, words in (

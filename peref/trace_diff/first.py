@@ -93,10 +93,14 @@ def said_of_trace(path: Path) -> dict[str, Any] | None:
 def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: str = "C") -> Walk:
     """Theirs at `second` held against the trace at `path`, of which `words` is the JSON.
 
-    Raises Misuse where they have no tensor in common, Damaged for what is no trace.
+    Raises Misuse where they have no tensor in common or one of theirs is not of floats, Damaged for what is
+    no trace.
     """
     ours, came = read_tensors(path), read_tensors(second)
     came |= renamed(came, words)
+    for name in (one for one in ours if one in came and came[one].dtype not in ROUNDOFF):
+        asked = f"expected one of {', '.join(ROUNDOFF)}; write it in the dtype that it was computed in"
+        raise Misuse(f"{second}: {name} has dtype {came[name].dtype}; {asked}")
     params, notes = weights_of_trace(words, path)
     if "encoder" in words["config"]:
         return walk_of_both(ours, came, words, limit, params, notes)
@@ -492,7 +496,8 @@ class Traces:
                 does = f"it is what {self.front}{other} must be: dumped at another place"
                 yield Reading(does, f"{name} is {says}", self.engine)
         for order in permutations(range(got.ndim)):
-            if list(order) != sorted(order) and gives(made[name].transpose(order).reshape(got.shape)):
+            long = [k for k in order if got.shape[k] > 1]
+            if long != sorted(long) and gives(made[name].transpose(order).reshape(got.shape)):
                 does = f"its numbers lie in the order [{','.join(axes[k] for k in order)}]"
                 says = f"it is [{','.join(axes)}]; copy what you transpose before it is written"
                 yield Reading(does, says, self.engine)
