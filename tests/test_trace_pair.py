@@ -375,6 +375,19 @@ def test_what_means_nothing_is_one_line(theirs, capsys):
         trace(pair_of(OLD).encoder, model.init(pair_of(OLD).encoder), np.array([[1]]), source=np.array([[1]]))
 
 
+@pytest.mark.parametrize("theirs", ["1.1"], indirect=True)
+def test_a_head_of_its_own_that_transformers_saved_again(theirs, capsys):
+    torch = pytest.importorskip("torch", reason="PyTorch is no dependency of the tests")
+    hf = pytest.importorskip("transformers", reason="transformers is no dependency of the tests")
+    net = hf.T5ForConditionalGeneration.from_pretrained("theirs").eval()
+    Path("theirs").rename("published")
+    net.save_pretrained("theirs")
+    assert json.loads(Path("theirs/config.json").read_text())["tie_word_embeddings"] is True
+    inputs = {"input_ids": torch.tensor([SOURCE]), "decoder_input_ids": torch.tensor([TOKENS])}
+    with torch.no_grad():
+        same(reference(capsys)["logits"].astype(np.float32), net(**inputs).logits.numpy(), 1e-5)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_transformers_saved_and_dumps(form, tmp_path, capsys, monkeypatch):
     """Its folder, its tensors by the dumper of the docs, its gradients, its words; what is exported loads
