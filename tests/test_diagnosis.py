@@ -22,6 +22,7 @@ from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
 from peref.golden.diagnosis.formulas import variants
+from peref.golden.diagnosis.functions import activated_by
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
@@ -30,7 +31,9 @@ from peref.golden.spec.book import known_flags
 from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
+from peref.hooks import around
 from peref.model import PLAIN
+from peref.ops.activation import relu
 from peref.ops.delta import delta_backward
 from peref.tape import Tape
 
@@ -586,3 +589,24 @@ def test_a_number_that_nobody_wrote_comes_last(book):
     with mock.patch.multiple(ranking, FIRST=(other(592.364),), SECOND=(other(1584.89),), LAST=(plain,)):
         assert [one.flag for one in traps([answer])] == ["rope.sign", "basic"]
         assert not diagnosed(entry, "q_rotated", answer.got["q_rotated"]).words.startswith("a guess: ")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "flag"),
+    [
+        ("gated_deltanet", "mix.gate"),
+        ("gla", "mix.gate"),
+        ("retnet", "mix.gate"),
+        ("s4d", "mix.activation"),
+        ("mamba", "mix.activation"),
+    ],
+)
+def test_an_activation_of_a_gate_is_the_gates(book, encoding, flag):
+    """Where the encoding has such a flag; one that is no gate's has its own."""
+
+    def with_relu(case, a):
+        mix = lambda mix, be, *given: mix(replace(be, activated_linear=activated_by(be, relu)), *given)
+        return expected(case, a, around(case.config.encoding(0), "mix", mix))
+
+    found = named(wrong(book, with_relu, *first_of(book, encoding, "op")))[0]
+    assert (found.flag, found.words) == (flag, "you have relu as the activation before the last map")

@@ -318,8 +318,21 @@ LAYERS = (
             "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
         },
     ),
-    *rows(
-        "mix.activation",
+)
+
+
+def activations(answer: Answer) -> Iterator[Row]:
+    """Another activation before the last map: a gate's has the flag of gates, where the encoding has that."""
+    gates: list[Any] = []
+
+    def look(be: Any) -> dict[str, Any]:
+        call = lambda up, gate, *rest: (gates.append(gate), be.activated_linear(up, gate, *rest))[1]
+        return {"activated_linear": call}
+
+    computed(layer=look)(answer.forward)
+    of_gate = any(gate is not None for gate in gates) and "mix.gate" in answer.entry.vectors.words["flags"]
+    return rows(
+        "mix.gate" if of_gate else "mix.activation",
         "layer",
         {
             f"you have {name} as the activation before the last map": lambda be, f=f: {
@@ -327,8 +340,7 @@ LAYERS = (
             }
             for name, f in ACTIVATIONS.items()
         },
-    ),
-)
+    )
 
 
 OWN_ROWS = ("bucket", "ladder", "ntk_base", "rising", "slow_pairs", *HOOKS)
@@ -339,7 +351,7 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
     """A function or recurrence that the encoding calls is left out or changed, or reads something else; the
     layer sees other tokens.
     """
-    yield from guesses(LAYERS, answer)
+    yield from guesses((*LAYERS, *activations(answer)), answer)
     calls = calls_of_parts(answer, case)
     for name in get(case.encoding).parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
