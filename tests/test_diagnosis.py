@@ -21,9 +21,11 @@ from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
+from peref.golden.diagnosis.engine import recurring
 from peref.golden.diagnosis.formulas import variants
 from peref.golden.diagnosis.functions import activated_by
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
+from peref.golden.diagnosis.rotation import bfloat16
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
@@ -610,3 +612,39 @@ def test_an_activation_of_a_gate_is_the_gates(book, encoding, flag):
 
     found = named(wrong(book, with_relu, *first_of(book, encoding, "op")))[0]
     assert (found.flag, found.words) == (flag, "you have relu as the activation before the last map")
+
+
+def weights_of_few_digits(case, a):
+    """Probabilities that were bfloat16."""
+    found = expected(case, {n: x for n, x in a.items() if not n.startswith("cotangent.")})
+    low = bfloat16(found["probabilities"])
+    return {**found, "probabilities": low, "output": low @ np.repeat(a["v"], case.H // case.G, 1)}
+
+
+def decays_of_few_digits(case, a):
+    """What a recurrence forgets by was bfloat16."""
+
+    def call(name, plain, given, more):
+        return plain(*(bfloat16(x) if n == 1 else x for n, x in enumerate(given)), **more)
+
+    mix = lambda mix, be, *given: mix(recurring(be, call), *given)
+    forward = {n: x for n, x in a.items() if not n.startswith("cotangent.")}
+    return expected(case, forward, around(case.config.encoding(0), "mix", mix))
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "flag"),
+    [
+        ("none.attn/default", weights_of_few_digits, "attn.softmax"),
+        ("gated_deltanet.op/default", decays_of_few_digits, "delta.decay"),
+        ("rwkv6.op/default", decays_of_few_digits, "rwkv.decay"),
+    ],
+)
+def test_what_is_right_but_for_digits_is_a_guess(book, case, change, flag):
+    """It says which quantity has 16 bits."""
+    entry = book.entries[case]
+    came = change(rebuilt(entry.words, entry.inputs()), entry.inputs())
+    got = {n: Tensor("F64", np.asarray(x)) for n, x in came.items() if n in entry.outputs}
+    first = weighed([Answer(entry, got)])[0]
+    assert (first.trap.flag, first.alone) == (flag, False)
+    assert first.trap.words.endswith(("was bfloat16", "were bfloat16")), first

@@ -149,7 +149,7 @@ WHO_SEES = (
     ),
     Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attn),
     *rows("attn.softmax", "outputs", {words: softmax(change) for words, change in SOFTMAX.items()}, attn),
-    *rows("attn.softmax", "outputs", ROUNDED_STEPS, attn, 0.98),
+    *rows("attn.softmax", "outputs", ROUNDED_STEPS, attn, 0.98, True),
     *rows(
         ("options", "mscale_all_dim", "attn.scale"),
         "scale",

@@ -54,7 +54,7 @@ TRACES, DERIVATIVES, EITHER = ("traces",), ("derivatives",), ("outputs", "deriva
 @dataclass(frozen=True)
 class Row:
     """A flag (or what the encoding's own is asked by: part, name and the flag where it has none), words with
-    {case}, what is changed, and in which cases.
+    {case}, what is changed, in which cases, and what it is worth and whether that is vague, as of Guess.
     """
 
     flag: str | tuple[str, ...]
@@ -62,13 +62,15 @@ class Row:
     change: dict[str, Any]
     when: Callable[[Case], Any] = lambda case: True
     sure: float = 1.0
+    vague: bool = False
 
     def guess(self, answer: Answer) -> Guess | None:
         """The guess, None where it is none for this case."""
         case, flag = answer.case, self.flag_for(answer)
         if case is None or not flag or not applies(case, self.change) or not self.when(case):
             return None
-        return guess(flag, self.words.format(case=case), computed(self.when, **self.change), self.sure)
+        found = guess(flag, self.words.format(case=case), computed(self.when, **self.change), self.sure)
+        return replace(found, vague=self.vague)
 
     def flag_for(self, answer: Answer) -> str:
         return self.flag if isinstance(self.flag, str) else flag_of(answer, *self.flag)

@@ -325,11 +325,11 @@ def activations(answer: Answer) -> Iterator[Row]:
     """Another activation before the last map: a gate's has the flag of gates, where the encoding has that."""
     gates: list[Any] = []
 
-    def look(be: Any) -> dict[str, Any]:
-        call = lambda up, gate, *rest: (gates.append(gate), be.activated_linear(up, gate, *rest))[1]
-        return {"activated_linear": call}
+    def look(be: Any, up: Any, gate: Any, *rest: Any) -> Any:
+        gates.append(gate)
+        return be.activated_linear(up, gate, *rest)
 
-    computed(layer=look)(answer.forward)
+    computed(layer=lambda be: {"activated_linear": partial(look, be)})(answer.forward)
     of_gate = any(gate is not None for gate in gates) and "mix.gate" in answer.entry.vectors.words["flags"]
     return rows(
         "mix.gate" if of_gate else "mix.activation",

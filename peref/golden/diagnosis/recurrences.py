@@ -26,7 +26,7 @@ from peref.golden.diagnosis.functions import (
     many_times,
     rolled,
 )
-from peref.golden.diagnosis.rotation import LOW
+from peref.golden.diagnosis.rotation import in_few
 
 Called = Callable[[Any, list[Any], dict[str, Any]], Any]  # (what is called, its arrays, its settings)
 
@@ -56,7 +56,7 @@ def put(key: int | str, new: Any) -> Called:
 
 def read_otherwise(x: Any, letter: str) -> Iterator[tuple[str, Change]]:
     """What may be read in place of an argument."""
-    yield from (*READ_AS, *((f"was {name}", low) for name, low in LOW))
+    yield from READ_AS
     if not np.ndim(x):
         yield from ((f"is {c}", lambda x, c=c: c) for c in (0.01, 0.1, 0.2, 0.3, 0.5))
     if letter == "log_decay":
@@ -88,6 +88,9 @@ def of_recurrences(answer: Answer, case: Any) -> Iterator[Guess]:
             for words, change in read_otherwise(x, letter) if flag else ():
                 new = with_call(which, put(key, lambda x, given, change=change: change(x)))
                 yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
+            for words, low in in_few("was").items() if flag else ():
+                new = with_call(which, put(key, lambda x, given, low=low: low(x)))
+                yield replace(guess(flag, f"{letter} of {which} {words}", new, 0.97), vague=True)
             for other, (theirs, y) in arguments.items():
                 alike = flag == flag_of(answer, "recurrence", f"{which}.{theirs}", "")
                 both = flag if alike else projections or flag

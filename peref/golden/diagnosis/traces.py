@@ -8,6 +8,7 @@ Not here: how a trace is replayed (replays).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -345,7 +346,8 @@ def of_operations(*families: Any) -> Any:
                 of_calls = lambda kind, one=one: (
                     lambda other: other.trace and one.gives(as_operation(other, kind))
                 )
-                yield from of_kinds(one.trap.flag, one.trap.words, of_calls, sure=one.sure)
+                for found in of_kinds(one.trap.flag, one.trap.words, of_calls, sure=one.sure):
+                    yield replace(found, vague=one.vague)
 
     return asked
 
