@@ -21,6 +21,7 @@ from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
+from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
 from peref.golden.diagnosis.formulas import variants
 from peref.golden.diagnosis.functions import activated_by
@@ -648,3 +649,31 @@ def test_what_is_right_but_for_digits_is_a_guess(book, case, change, flag):
     first = weighed([Answer(entry, got)])[0]
     assert (first.trap.flag, first.alone) == (flag, False)
     assert first.trap.words.endswith(("was bfloat16", "were bfloat16")), first
+
+
+def with_backward(name, change):
+    """A backward pass in which what this op hands back is another: change(gradients, cotangent)."""
+    other = lambda one: (
+        after_it(lambda got, saved, dy: change(got, dy))(one.op.backward)
+        if one.name == name
+        else one.op.backward
+    )
+    return lambda case, a: expected(case, a, None, None, Altered(other))
+
+
+@pytest.mark.parametrize(
+    ("case", "op", "lost"),
+    [
+        ("retnet.op/default", "swiglu", "g.weight"),
+        ("gla.op/default", "log_sigmoid", "g.bias"),
+        ("mamba.op/default", "swiglu", "z.weight"),
+    ],
+)
+def test_a_derivative_that_is_zero_is_the_root(book, case, op, lost):
+    """Of what x lacks, to which the same path leads."""
+    cut = with_backward(op, lambda got, dy: [0 * got[0], *got[1:]])
+    some = wrong(book, cut, case)
+    assert "vjp.x" in Answer(*some[0]).wrong
+    first = weighed([Answer(*some[0])])[0]
+    assert (first.trap.flag, first.whole and first.alone) == ("grad.zero", True), first
+    assert first.trap.words.endswith(f"vjp.param.{lost} is zero throughout")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import Answer, Guess, guess
+from peref.golden.diagnosis.answer import Answer, Guess, Trap, guess
 from peref.golden.diagnosis.engine import (
     DERIVATIVES,
     computed,
@@ -26,6 +26,7 @@ from peref.golden.diagnosis.engine import (
     with_inputs,
 )
 from peref.golden.diagnosis.formulas import remade, variants
+from peref.golden.diagnosis.gradients import zero_throughout
 from peref.golden.spec.cases import Case
 from peref.ops.shape import cut, join
 from peref.tape import Op, Tape, value
@@ -161,7 +162,7 @@ def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
         call = f" (call {one.step[1] + 1})" if tape.count[one.name] > 1 else ""
         for flag, words, change, sure in steps_back(one.name, [*one.uses], one.same):
             said = f"the derivative of {one.name}{call} {words}"
-            yield guess(flag, said, at_step(one.step, change), sure)
+            yield of_root(answer, guess(flag, said, at_step(one.step, change), sure))
 
 
 @family(what=DERIVATIVES)
@@ -177,7 +178,14 @@ def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
     for (words, flag), some in shared.items():
         said = f"the derivative of {' and '.join(some)} is another: {words}"
         found = guess(flag or "grad.factor", said, with_others(some), 0.93 if flag else 0.92)
-        yield replace(found, vague=not flag)
+        yield of_root(answer, replace(found, vague=not flag))
+
+
+def of_root(answer: Answer, found: Guess) -> Guess:
+    """Where a derivative is zero throughout, that is the root of what others lack."""
+    if lost := zero_throughout(answer):
+        return replace(found, trap=Trap("grad.zero", f"{found.trap.words}: {lost[0]} is zero throughout"))
+    return found
 
 
 def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, str, Remade, float]]:

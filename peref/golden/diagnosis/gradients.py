@@ -42,6 +42,12 @@ def of_derivative(answer: Answer) -> Iterator[Guess | Clue]:
         yield replace(one, backward=True)
 
 
+def zero_throughout(answer: Answer) -> list[str]:
+    """The derivatives that are zero and should not be."""
+    came = ((name, answer.wide(name)) for name in answer.wrong)
+    return [name for name, x in came if x is not None and not x.any() and answer.want(name).any()]
+
+
 def is_scale_of_logits(answer: Answer, names: Iterable[str], c: float) -> bool:
     """Whether D or its root is on q and k alone: the scale of the logits."""
     powers = [answer.entry.words["facts"]["D"] ** e for e in (0.5, -0.5, 1.0, -1.0)]
@@ -54,12 +60,13 @@ def of_each(answer: Answer) -> Iterator[tuple[str, str, float]]:
     exactly.
     """
     factors = {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
+    lost = zero_throughout(answer)
     for name in answer.wrong:
         x, g = answer.wide(name), answer.want(name)
         if x is None or not np.isfinite(x).all() or not g.any():
             continue
         c = factors.get(name, 0.0)
-        if not x.any():
+        if name in lost:
             yield "grad.zero", f"{name} is zero throughout", 1
         elif abs(c + 1) < 1e-4:
             yield "grad.sign", f"{name}: its sign is the other one", 1
