@@ -677,3 +677,18 @@ def test_a_derivative_that_is_zero_is_the_root(book, case, op, lost):
     first = weighed([Answer(*some[0])])[0]
     assert (first.trap.flag, first.whole and first.alone) == ("grad.zero", True), first
     assert first.trap.words.endswith(f"vjp.param.{lost} is zero throughout")
+
+
+@pytest.mark.parametrize(
+    ("case", "op", "sure"),
+    [
+        ("gated_deltanet.op/default", "softplus", False),
+        ("kerple_log.op/default", "softplus", False),
+        ("gla.op/default", "scaled", True),
+    ],
+)
+def test_a_factor_of_each_number_is_a_guess(book, case, op, sure):
+    """A link of the chain rule that is forgotten; one number for a whole derivative is named for sure."""
+    forgotten = with_backward(op, lambda got, dy: [None if g is None else dy for g in got])
+    first = weighed([Answer(*wrong(book, forgotten, case)[0])])[0]
+    assert (first.trap.flag, first.whole, first.alone) == ("grad.factor", True, sure), first

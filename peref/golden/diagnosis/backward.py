@@ -27,6 +27,7 @@ from peref.golden.diagnosis.engine import (
 )
 from peref.golden.diagnosis.formulas import remade, variants
 from peref.golden.diagnosis.gradients import zero_throughout
+from peref.golden.diagnosis.tensor import factor_in
 from peref.golden.spec.cases import Case
 from peref.ops.shape import cut, join
 from peref.tape import Op, Tape, value
@@ -182,10 +183,16 @@ def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
 
 
 def of_root(answer: Answer, found: Guess) -> Guess:
-    """Where a derivative is zero throughout, that is the root of what others lack."""
+    """Where a derivative is zero throughout, that is the root of what others lack; a factor is named for sure
+    where one number is that of a whole derivative.
+    """
     if lost := zero_throughout(answer):
         return replace(found, trap=Trap("grad.zero", f"{found.trap.words}: {lost[0]} is zero throughout"))
-    return found
+    many = (name for name in answer.wrong if answer.want(name).size > 1)
+    if found.trap.flag != "grad.factor" or any(factor_in(answer, name) is not None for name in many):
+        return found
+    words = f"{found.trap.words}; no derivative came as the right one times one number"
+    return replace(found, trap=replace(found.trap, words=words), vague=True)
 
 
 def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, str, Remade, float]]:

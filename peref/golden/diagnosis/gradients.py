@@ -125,7 +125,7 @@ def of_chains(answer: Answer) -> Iterator[Guess]:
             SLOPES.items(), (("is missing", -1), ("counts twice", 1))
         ):
             said = f"{name}: the derivative of {through} {words}"
-            yield guess("grad.factor", said, chained(name, slope, power), 0.95)
+            yield replace(guess("grad.factor", said, chained(name, slope, power), 0.95), vague=True)
 
 
 def chained(name: str, slope: Callable[[Any], Any], power: int) -> Any:
