@@ -18,8 +18,9 @@ from peref.golden.spec.files import Tensor
 from peref.porting import unload
 from peref.trace import OF_LAYER, WHOLE, described, trace
 from peref.trace_diff import other_config, other_steps
-from peref.trace_diff.first import Traces, renamed
+from peref.trace_diff.first import renamed, walk_of
 from peref.trace_diff.steps import Engine, follow, group_of
+from peref.trace_diff.verdicts import Traces
 
 SIZES = {"L": 64, "V": 40, "C": 32, "layers": 4, "H": 4, "G": 2, "D": 8, "F": 48}
 GEMMA = Config(
@@ -91,7 +92,7 @@ def about(cfg, tensors, **place):
 
 def walked(cfg, theirs, params, limit="C", ours=None, **place):
     ours = ours or traced(cfg, wide(params))
-    return Traces(ours, theirs, about(cfg, ours, **place), limit, wide(params)).walk()
+    return walk_of(Traces(ours, theirs, about(cfg, ours, **place), limit, wide(params)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +118,7 @@ def test_an_honest_engine_passes_in_every_dtype(cfg):
     ):
         for given in (mine, {}):
             ours = traced(cfg, wide(mine))
-            walk = Traces(ours, theirs, about(cfg, ours), "C", wide(given)).walk()
+            walk = walk_of(Traces(ours, theirs, about(cfg, ours), "C", wide(given)))
             assert (walk.found, len(walk.agree)) == (None, len(ours)), walk
 
 
@@ -361,11 +362,11 @@ def test_a_missing_weight_is_unknown_and_no_error(given):
     ours = traced(GPT_OSS, wide(params))
     mine = {name: a for name, a in wide(params).items() if given and "sinks" not in name}
     theirs = traced(member(GPT_OSS, 0, window=4), params, "F32")
-    walk = Traces(ours, theirs, about(GPT_OSS, ours), "C", mine).walk()
+    walk = walk_of(Traces(ours, theirs, about(GPT_OSS, ours), "C", mine))
     assert (walk.found.name, walk.found.readings) == ("layers.0.probabilities", ())
     theirs = traced(GPT_OSS, params, "F32")
     theirs["layers.1.residual"] = theirs["layers.1.input"]
-    found = Traces(ours, theirs, about(GPT_OSS, ours), "C", mine).walk().found
+    found = walk_of(Traces(ours, theirs, about(GPT_OSS, ours), "C", mine)).found
     assert found.readings[0].does == "layer 1: residual is input", found
 
 
@@ -554,12 +555,12 @@ def test_gradients_of_parameters_may_have_their_public_names():
     theirs = {name: Tensor("F32", a.astype(np.float32)) for name, a in public.items()}
     words = about(BLOOM, ours) | {"names": kind}
     came = theirs | renamed(theirs, words)
-    walk = Traces(ours, came, words, "C", wide(params)).walk()
+    walk = walk_of(Traces(ours, came, words, "C", wide(params)))
     assert (walk.found, "gradient.parameter.1.q.weight" in walk.agree) == (None, True), walk
     assert not [name for name in walk.agree if ".0." in name]
     name = "gradient.parameter.transformer.h.1.self_attention.dense.weight"
     wrong = theirs | {name: Tensor("F32", theirs[name].bits.T.copy())}
-    walk = Traces(ours, wrong | renamed(wrong, words), words, "C", wide(params)).walk()
+    walk = walk_of(Traces(ours, wrong | renamed(wrong, words), words, "C", wide(params)))
     assert walk.found.name == "gradient.parameter.1.o.weight"
 
 
@@ -630,10 +631,10 @@ def test_other_weights_than_those_of_the_trace_are_left_out():
     other = {name: 1.5 * a for name, a in params.items()}
     ours = traced(GEMMA, wide(params))
     said = about(GEMMA, ours)
-    walk = Traces(ours, traced(GEMMA, params, "F32"), said, "C", wide(other)).walk()
+    walk = walk_of(Traces(ours, traced(GEMMA, params, "F32"), said, "C", wide(other)))
     assert (walk.found, len(walk.notes)) == (None, 1), walk
     theirs = traced(replace(GEMMA, activation="swiglu"), params, "F32")
-    walk = Traces(ours, theirs, said, "C", wide(other)).walk()
+    walk = walk_of(Traces(ours, theirs, said, "C", wide(other)))
     assert (walk.found.name, len(walk.notes)) == ("layers.0.ffn", 1), walk
 
 
