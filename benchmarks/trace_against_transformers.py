@@ -56,16 +56,18 @@ def measured(name: str, folder: Path) -> tuple[float, list[str]]:
             p.copy_(torch.randn_like(p) * (2 * p.shape[-1] ** -0.5 if p.ndim == 2 else 0.5) + (p.ndim == 1))
     net.save_pretrained(folder / "theirs")
     tokens = torch.randint(0, config.vocab_size, (1, TOKENS)).tolist()
+    about = {"tokens": tokens, "n": TOKENS, "positions": list(range(TOKENS)), "seg": None}
     cfg, params, _ = weights_of(import_run(folder / "theirs", folder, [], name="mine", dtype="float64"))
     kind, source = AutoModelForCausalLM, None
     if isinstance(cfg, Pair):
         kind, source = AutoModelForSeq2SeqLM, torch.randint(0, config.vocab_size, (1, SOURCE)).tolist()
+        about["encoder_tokens"] = source
     net = kind.from_pretrained(folder / "theirs", dtype=torch.float64)
-    shipped = arrays(dumped(net, tokens, source=source))
+    shipped = arrays(dumped(net, about))
     with in_double():
         double = made(config).double()
         double.load_state_dict(net.state_dict())
-        theirs = arrays(dumped(double, tokens, gradients=True, source=source))
+        theirs = arrays(dumped(double, about, gradients=True))
     mine = trace(cfg, params, np.array(tokens), gradients=True, source=source)
     front = "gradient.parameter."  # by their names: some of ours in one of theirs have none but rounding
     own = {name: mine.pop(f"{front}{name}") for name in params}

@@ -4,17 +4,18 @@
     python dump_transformers.py FOLDER ref.json theirs.safetensors [--dtype bfloat16] [--gradients]
 
 FOLDER is what save_pretrained wrote, or a name on the hub; ref.json is of `peref trace` and says which tokens
-are read. Modules are found by the names that they have in transformers (below). Hooks on them give what
-enters and leaves each; apply_rotary_pos_emb is wrapped, for q and k before they turn; and an attention
-function of our own keeps scores and probabilities, and computes them in the dtype of the model. MPT, BLOOM
-and Falcon, whose attention asks for no such function, give no scores; a mixer (Mamba, RWKV) has nothing of
-heads.
+are read, where they are, and of which document each is (seg, 0 for padding). Modules are found by the names
+that they have in transformers (below). Hooks on them give what enters and leaves each; apply_rotary_pos_emb
+is wrapped, for q and k before they turn; and an attention function of our own keeps scores and probabilities,
+and computes them in the dtype of the model. MPT, BLOOM and Falcon, whose attention asks for no such function,
+give no scores; a mixer (Mamba, RWKV) has nothing of heads.
 
 Tried with transformers 5.23 on the models of the table in porting.md. It stands alone: copy it, and change it
 for a model of your own.
 """
 
 import argparse
+import inspect
 import json
 import sys
 
@@ -26,7 +27,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
 )
-from transformers.masking_utils import eager_mask
+from transformers.masking_utils import and_masks, eager_mask, packed_sequence_mask_function
 
 LAYERS = ("layers", "h", "blocks")  # in the base model
 LAST_NORM = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f", "ln_out")
@@ -36,7 +37,7 @@ FEED_FORWARD = ("mlp", "ffn", "block_sparse_moe", "feed_forward")
 ROUTER = ("router", "gate")  # in a feed-forward of experts
 # before the feed-forward
 NORM_BEHIND = ("pre_feedforward_layernorm", "norm_2", "ln_2", "ln2", "ln_mlp", "post_attention_layernorm")
-OWN_ATTENTION = ("Mpt", "GPTJ", "Bloom", "Falcon")  # classes that ask for no function
+OWN_ATTENTION = ("Mpt", "GPTJ", "Bloom", "Falcon")  # classes that ask for no function of attention
 NAME = "dump"  # of our attention function, among theirs
 
 
@@ -254,13 +255,33 @@ def reader(seen, name):
     return hook
 
 
-def dumped(model, tokens, gradients=False, source=None):
-    """The tensors of a model over `tokens` [[...]], by name; source: what T5's encoder reads."""
-    dump = Dump()
+def mask_within(seg):
+    """Their mask, and none of it across documents: seg [1,T] of query and key must be the same."""
+    same = packed_sequence_mask_function(seg)
+    return lambda mask_function, **how: eager_mask(mask_function=and_masks(mask_function, same), **how)
+
+
+def place(model, about):
+    """What a model is given so that tokens are where ref.json says; nothing for one text from its start."""
+    T, positions = about["n"], about["positions"]
+    if about["seg"] is None and positions == list(range(T)):
+        return {}
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        sys.exit(f"{type(model).__name__} takes no positions; trace without --place")
+    real = torch.tensor(about["seg"] or [[1] * T]) > 0
+    positions = torch.tensor(positions).reshape(-1, 1, T).squeeze(0)  # of several axes [A,1,T]
+    return {"position_ids": positions, "attention_mask": real}
+
+
+def dumped(model, about, gradients=False):
+    """The tensors of a model over the tokens of `about`, by name; about: what ref.json says."""
+    dump, ids, source = Dump(), torch.tensor(about["tokens"]), about.get("encoder_tokens")
+    seg = None if about["seg"] is None else torch.tensor(about["seg"])
+    given = place(model, about)
     AttentionInterface.register(NAME, dump.attention)
-    AttentionMaskInterface.register(NAME, eager_mask)
+    AttentionMaskInterface.register(NAME, eager_mask if seg is None else mask_within(seg))
     if type(model).__name__.startswith(OWN_ATTENTION):
-        model.config._attn_implementation = "eager"
+        model.config._attn_implementation = NAME
     else:
         model.set_attn_implementation(NAME)
     model.set_experts_implementation("eager")  # others are not for float64
@@ -279,8 +300,7 @@ def dumped(model, tokens, gradients=False, source=None):
     if rotary:
         modeling.apply_rotary_pos_emb = dump.rotary(rotary)
     try:
-        ids = torch.tensor(tokens)
-        given = (
+        given |= (
             {"input_ids": ids}
             if source is None
             else {"input_ids": torch.tensor(source), "decoder_input_ids": ids}
@@ -291,7 +311,9 @@ def dumped(model, tokens, gradients=False, source=None):
             modeling.apply_rotary_pos_emb = rotary
     dump.kept["logits"] = logits
     if ids.shape[1] > 1:
-        dump.kept["loss"] = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+        seg = torch.ones_like(ids) if seg is None else seg
+        follows = (seg[:, 1:] == seg[:, :-1]) & (seg[:, 1:] > 0)  # in the same document
+        dump.kept["loss"] = torch.nn.functional.cross_entropy(logits[:, :-1][follows], ids[:, 1:][follows])
     if gradients:  # of parameters under their names here, which diff reads
         graph = {name: x for name, x in dump.kept.items() if x.grad_fn is not None}
         graph |= {f"parameter.{name}": p for name, p in model.named_parameters()}
@@ -313,9 +335,8 @@ if __name__ == "__main__":
     given = asked.parse_args()
     with open(given.reference) as file:
         about = json.load(file)
-    source = about.get("encoder_tokens")
-    kind = AutoModelForCausalLM if source is None else AutoModelForSeq2SeqLM
+    kind = AutoModelForSeq2SeqLM if "encoder_tokens" in about else AutoModelForCausalLM
     model = kind.from_pretrained(given.folder, dtype=getattr(torch, given.dtype))
-    found = dumped(model, about["tokens"], given.gradients, source)
+    found = dumped(model, about, given.gradients)
     save_file(found, given.output)
     print(f"{len(found)} tensors in {given.output}")

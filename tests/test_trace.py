@@ -341,7 +341,8 @@ def test_packed_documents_are_the_documents_alone():
     same(packed["loss"], np.asarray((2 * parts[0]["loss"] + 3 * parts[1]["loss"]) / 5), 1e-12)
 
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "porting.md").read_text()
+PAGE_AT = Path(__file__).resolve().parent.parent / "docs" / "porting.md"
+PAGE = PAGE_AT.read_text()
 
 
 def test_the_page_has_every_name():
@@ -364,3 +365,35 @@ def test_traces_are_what_transformers_dumps():
     assert done.returncode == 0, done.stdout + done.stderr
     counts = [row.split("|")[1:5] for row in done.stdout.splitlines()]
     assert counts == [row.split("|")[1:5] for row in PAGE.splitlines() if row.count("|") == 8]
+
+
+OF_THEIRS = {  # what their classes are called and given
+    "Llama": {"intermediate_size": 20, "num_key_value_heads": 1, "max_position_embeddings": 16},
+    "Cohere2": {"intermediate_size": 20, "sliding_window": 3, "pad_token_id": None, "num_key_value_heads": 1},
+    "Falcon": {"alibi": False, "multi_query": True},
+}
+
+
+@pytest.mark.parametrize("kind", OF_THEIRS)
+def test_the_dumper_puts_tokens_where_the_trace_says(kind, capsys, tmp_path, monkeypatch):
+    """Padding on the left and two documents: every tensor and gradient agrees, the loss too."""
+    torch = pytest.importorskip("torch", reason="PyTorch and transformers are no dependencies of the tests")
+    hf = pytest.importorskip("transformers", reason="transformers is no dependency of the tests")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(PAGE_AT.parent)
+    dumper = pytest.importorskip("dump_transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    net = getattr(hf, f"{kind}ForCausalLM")(getattr(hf, f"{kind}Config")(**sizes, **OF_THEIRS[kind]))
+    net.save_pretrained("theirs")
+    code, said = cli(capsys, "import", "theirs", "-o", "mine")
+    assert code == 0, said
+    Path("place.json").write_text('{"seg": [[0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2]]}')
+    line = ["trace", "mine", "--prompt", "3 1 28 7 7 0 15 2 9 9 30", "--place", "place.json", "--gradients"]
+    code, said = cli(capsys, *line, "-o", "ref.safetensors")
+    assert code == 0, said
+    found = dumper.dumped(net, json.loads(Path("ref.json").read_text()), gradients=True)
+    safetensors.numpy.save_file({n: x.numpy() for n, x in found.items()}, "theirs.safetensors")
+    code, said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")
+    assert code == 0, said
+    assert "loss" in found
