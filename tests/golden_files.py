@@ -15,6 +15,7 @@ from peref.golden import SPEC_VERSION
 from peref.golden.compute.vectors import described_case, folder_files, write_folder
 from peref.golden.spec.book import known_flags
 from peref.golden.spec.cases import sized
+from peref.golden.spec.checksums import of_version
 
 
 def cli(capsys, *args):
@@ -63,7 +64,5 @@ def folder_of(folder, cases, checked=False, **declared):
                 **declared,
             ),
         )
-    (
-        folder.parent / "SPEC_VERSION" if folder.name in ("core", "full") else folder / "SPEC_VERSION"
-    ).write_text(SPEC_VERSION + "\n")
+    write_folder(folder.parent if folder.name in ("core", "full") else folder, of_version(SPEC_VERSION))
     return folder

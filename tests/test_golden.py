@@ -111,7 +111,7 @@ def test_the_wheel_has_them():
         "targets"
     ]["wheel"]["force-include"]
     there = {p.name for p in GOLDEN.iterdir() if p.name not in (FULL, "__pycache__")}
-    assert there == {"core", "runners", "SPEC_VERSION", *DOCUMENTS}
+    assert there == {"core", "runners", "SPEC_VERSION", "SHA256SUMS", *DOCUMENTS}
     assert {
         path.removeprefix("golden/"): to for path, to in carried.items() if path.startswith("golden")
     } == {name: f"peref/_share/golden/{name}" for name in there}

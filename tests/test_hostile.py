@@ -492,3 +492,22 @@ def test_a_flipped_bit_in_the_committed_files_is_noticed(part, tmp_path):
             data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
     assert in_folder(folder)
+
+
+def test_a_flipped_bit_of_the_version_is_noticed(tmp_path):
+    """Of the version and of its digest, every one; an older folder, without a digest, is read."""
+    shutil.copytree(GOLDEN / "core" / "sincos_2d", tmp_path / "sincos_2d")
+    for name in ("SPEC_VERSION", SUMS):
+        shutil.copy(GOLDEN / name, tmp_path)
+    assert in_folder(tmp_path)
+    for name in ("SPEC_VERSION", SUMS):
+        data = bytearray((tmp_path / name).read_bytes())
+        for bit in range(8 * len(data)):
+            data[bit // 8] ^= 1 << bit % 8
+            (tmp_path / name).write_bytes(data)
+            with pytest.raises(Untrue):
+                in_folder(tmp_path)
+            data[bit // 8] ^= 1 << bit % 8
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / SUMS).unlink()
+    assert in_folder(tmp_path)

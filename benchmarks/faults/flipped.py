@@ -69,7 +69,8 @@ def made(kind: str, mutant: Mutant) -> Path:
             run.folder.rename(folder / "run")
         elif kind == "golden":
             shutil.copytree(ROOT / "golden" / "core" / GOLDEN, folder / GOLDEN)
-            shutil.copy(ROOT / "golden" / "SPEC_VERSION", folder)
+            for name in (checksums.VERSION, checksums.SUMS):
+                shutil.copy(ROOT / "golden" / name, folder)
         else:
             shutil.copytree(kernel_cache.made()[0], folder, dirs_exist_ok=True)
             for path in [*folder.rglob("*.lock")]:
@@ -97,8 +98,7 @@ def counted(folder: Path) -> tuple[int, str]:
 
 
 def read_golden(path: Path) -> None:
-    folder = path.parent if path.name == "SPEC_VERSION" else path.parents[1]
-    checksums.in_folder(folder)
+    checksums.in_folder(path.parents[path.parent.name == GOLDEN])
 
 
 def read_kernel(path: Path) -> None:

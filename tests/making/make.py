@@ -32,7 +32,7 @@ from peref.golden.judge.declared import VERDICTS, peref_breaks
 from peref.golden.judge.rebuild import agree
 from peref.golden.spec.book import vectors_of
 from peref.golden.spec.cases import OPERATIONS, Case
-from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, of_encoding
+from peref.golden.spec.checksums import CORE, FULL, SUMS, of_encoding, of_version
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import ModelCase
@@ -111,7 +111,7 @@ def make(folder: Path, only: Sequence[str] = (), say: Callable[[str], None] = la
     done = [confirmed(one, say) for one in parts]
     within(folder, parts, done)
     written = [one.place for one, found in zip(parts, done, strict=True) if write_folder(one.place, found)]
-    store.write_text(folder / VERSION, SPEC_VERSION + "\n")
+    write_folder(folder, of_version(SPEC_VERSION))
     return written
 
 

@@ -22,7 +22,7 @@ from peref.golden.compute.operation import axes_of
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.spec.book import known_flags
 from peref.golden.spec.cases import Case
-from peref.golden.spec.checksums import SUMS, VERSION, sha256sums
+from peref.golden.spec.checksums import SUMS, VERSION, of_version, sha256sums
 from peref.golden.spec.entries import SCHEMA
 from peref.golden.spec.files import index_of
 from peref.parameters import Arrays
@@ -97,13 +97,13 @@ def make_vectors(folder: Path, cases: Sequence[Case]) -> dict[str, bytes]:
     Raises Misuse for a folder of other things.
     """
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    if strange := [p.name for p in inside if p.name != VERSION and not (p / SUMS).is_file()]:
+    if strange := [p.name for p in inside if p.name not in (VERSION, SUMS) and not (p / SUMS).is_file()]:
         raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
     computed = [(case, a := inputs(case), finite(case, expected(case, a))) for case in cases]
     done = [described_case(case, a, with_budgets(want, budgets(case, a, want))) for case, a, want in computed]
     found = folder_files(cases[0].encoding, done, known_flags())
     write_folder(folder / cases[0].encoding, found)
-    store.write_text(folder / VERSION, SPEC_VERSION + "\n")
+    write_folder(folder, of_version(SPEC_VERSION))
     return found
 
 

@@ -1,6 +1,6 @@
 """The bytes of golden files, in a folder or an archive, each held against its digest before anybody reads it.
 
-    SPEC_VERSION
+    SPEC_VERSION  SHA256SUMS  the version and its digest
     core/NAME/  cases.json  inputs.safetensors  expected.safetensors  index.txt  SHA256SUMS        the folder
                 of one encoding
     full/NAME/  the same of the full set, which a wheel does not carry
@@ -65,11 +65,15 @@ def in_folder(folder: Path) -> dict[str, bytes]:
     digest checked. Raises Untrue.
     """
     place = folder / CORE if (folder / CORE).is_dir() else folder
-    version = versioned(place)
-    if version is None:
+    path = versioned(place)
+    if path is None:
         raise Untrue(f"{folder}: no golden files here ({VERSION} is missing); restore the folder")
-    found = {VERSION: read_bytes(version)}
-    for one in sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL)):
+    found = {VERSION: read_bytes(path)}
+    if is_file(sums := path.with_name(SUMS)):  # an unpacked archive's lists more; old folders have none
+        listed = parsed_sums(read_bytes(sums), str(sums))
+        if listed.get(VERSION) != hashlib.sha256(found[VERSION]).hexdigest():
+            raise Untrue(f"{path}: its SHA-256 is not the one in {SUMS}; restore both")
+    for one in sorted(p for p in place.iterdir() if p.name not in (VERSION, SUMS, FULL)):
         inside = [one, *one.rglob("*")]
         # in a folder of somebody's a link may lead anywhere; what comes with peref, installers link
         for path in [] if comes_with_peref(place) else inside:
@@ -122,6 +126,12 @@ def of_encoding(name: str, there: dict[str, bytes], where: Path) -> dict[str, by
         raise Untrue(f"{where / name / lacking[0]}: missing; restore the folder")
     held(inside, where / name)
     return there
+
+
+def of_version(version: str) -> dict[str, bytes]:
+    """The files that stand beside the folders: SPEC_VERSION and its digest."""
+    found = {VERSION: f"{version}\n".encode()}
+    return found | {SUMS: sha256sums(found)}
 
 
 def held(files: dict[str, bytes], where: Path) -> None:
