@@ -114,7 +114,9 @@ VECTORS = ("inputs.safetensors", "expected.safetensors")
 ANSWER = {"status": "ok", "seq": 1, "reason": "", "message": "no", "raised": "ValueError"}
 WORDS = (b"\0", b"\xff\xfe", b"..", b"/", b"9" * 400, b"1e999", b"NaN", b"-", b"[" * 3000, b'{"a":1,"a":2}')
 WORDS += (b"\n", b'"', b"\\ud800", b"\xe2\x80\xae", b"null", b"true", b"-1", b"[[", b"=", b"0.5", b"\x1b[2J")
+UNPACKED = "lambda path: {'': os.system(f'tar xf {path} 2>/dev/null')} and {}"
 MUTANTS: dict[str, Mutant] = {
+    "an archive is unpacked where one stands": ("peref.golden.spec.checksums.unpacked", UNPACKED),
     "no kinds of records": ("peref.records.misfit", "lambda x, schema: ''"),
     "what is unreadable is not minded": ("peref.store.UNREADABLE", "()"),
     "any JSON": ("peref.golden.spec.book.strict_json", "lambda text, where: store.json.loads(text)"),

@@ -143,12 +143,12 @@ def workers(case: Case, folder: Path) -> str:
                 codes.append(os.waitstatus_to_exitcode(status))
                 if codes[-1] == -signal.SIGKILL:
                     alive.add(start())
+    if twice := finished_twice(folder):
+        return f"finished twice: {twice}"
     if {*codes} - {0, -signal.SIGKILL}:
         return f"exit codes {codes}: {(folder / 'err').read_text()[-300:]}"
     if len(runs_of(folder)) != TASKS:
         return f"{len(runs_of(folder))} runs of {TASKS} tasks"
-    if twice := finished_twice(folder):
-        return f"finished twice: {twice}"
     got = bits_of_sweep(folder)
     differ = sorted(name for name in {*wanted, *got} if wanted.get(name) != got.get(name))
     return f"other bits: {differ[:4]}" if differ else ""
