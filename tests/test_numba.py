@@ -354,14 +354,12 @@ def test_recurrences_at_every_edge(T, C, N):
         both(field, given, settings)
 
 
-@pytest.mark.parametrize("log_decay", [0.0, -2.0, -3.0, -20.0])
-def test_the_delta_rule_keeps_float32_whatever_the_decay(log_decay):
-    """The bound of the plain op, with a decay of each channel and one of each head."""
-    for width in (8, 1):
-        g = np.full((1, 2, 200, width), log_decay)
-        for removes in (True, False):
-            found = far_from_float64(g, 200, 64, removes, op=NUMBA.recurrence("delta", delta))
-            assert found <= DELTA_BOUND
+@pytest.mark.parametrize("decays", [8, 1])
+@pytest.mark.parametrize("removes", [True, False])
+def test_the_delta_rule_keeps_float32_whatever_the_decay(removes, decays):
+    """The bound of the plain op, with a decay of each channel and one of each head, over 8,192 tokens."""
+    found = far_from_float64(8192, (64,), removes, decays, op=NUMBA.recurrence("delta", delta))
+    assert found.max() <= DELTA_BOUND
 
 
 def test_a_recurrence_of_fixed_factors_forgets_no_digits():
