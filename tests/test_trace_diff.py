@@ -591,7 +591,7 @@ def test_the_command(reference, capsys, tmp_path):
         "  wrong         in all 4 heads, at every token, ",
         "  looks like    layer 0 has no sinks; it has sinks\n",
         "  evidence      the reference with this change gives what came in layers.0.probabilities and in ",
-        "  layers        probabilities is wrong in layers 0; right, by theirs before it, in 1\n",
+        "  layers        probabilities is wrong in layer 0; right, by theirs before it, in layer 1\n",
         "  what to do    make it what the config says, then trace and diff again",
         "\n8 tensors before it agree (class C, ",
     ):
@@ -651,3 +651,33 @@ def test_one_layer_of_a_published_model(made, capsys, tmp_path):  # noqa: F811
     code, said = cli(capsys, "diff", ref, theirs)
     assert (code, "layer 1: residual is output; it is the residual stream" in said) == (1, True), said
     assert "is not here" not in said
+
+
+def test_a_small_error_is_told_before_a_large_one_behind_it():
+    """And no layer is called right where the reading explains far more than rounding does."""
+    params = drawn(BLOOM)
+    params |= {name: a / 10 for name, a in params.items() if name.startswith("0.up.")}
+    theirs = traced(replace(BLOOM, activation="gelu_exact"), params, "F32")
+    for change in ({}, {"logits": Tensor("F32", 2 * theirs["logits"].bits)}):
+        found = walked(BLOOM, theirs | change, params).found
+        assert (found.name, found.verdict.grade) == ("layers.0.ffn", "B"), found
+        assert found.readings[0].does == "activation is gelu_exact in what came"
+        assert found.others == "ffn is wrong in layers 0, 1; right, by theirs before it, in none"
+    theirs = traced(BLOOM, params, "F32")
+    for n, factor in enumerate((1 + 5e-5, 1 + 1e-3)):
+        name = f"layers.{n}.ffn"
+        theirs[name] = Tensor("F32", theirs[name].bits * np.float32(factor))
+    found = walked(BLOOM, theirs, params).found
+    said = "ffn is wrong in layer 1; right, by theirs before it, in none; off by little, maybe rounding, in "
+    assert (found.name, found.others) == ("layers.1.ffn", f"{said}layer 0"), found
+
+
+def test_what_is_off_by_little_is_not_a_tensor_of_another_place():
+    """A residual stream to which the feed-forward adds next to nothing is not what leaves the layer."""
+    params = drawn(GEMMA)
+    params["3.after2.weight"] = np.float32(-1 + 1e-5) + 0 * params["3.after2.weight"]
+    theirs = traced(GEMMA, params, "F32")
+    name = "layers.3.residual"
+    grown = Tensor("F32", theirs[name].bits * np.float32(1 + 1e-4))
+    found = walked(GEMMA, theirs | {name: grown}, params).found
+    assert (found.name, found.readings) == (name, ()), found

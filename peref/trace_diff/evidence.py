@@ -143,16 +143,22 @@ def of_channels(got: np.ndarray, want: np.ndarray) -> list[str]:
 
 
 def listed_places(places: Any, most: int = 6) -> str:
-    """Numbers of places: runs as 3 to 7, a few more, and how many there are."""
+    """Places in words, runs of three and longer as 3 to 7; after `most` runs how many are left."""
     runs: list[list[int]] = []
     for n in map(int, places):
         if runs and n == runs[-1][1] + 1:
             runs[-1][1] = n
         else:
             runs.append([n, n])
-    said = [str(a) if a == b else f"{a} to {b}" for a, b in runs]
-    more = f" and {len(said) - most} more" if len(said) > most else ""
+    said = [f"{a} to {b}" if b > a + 1 else ", ".join(map(str, range(a, b + 1))) for a, b in runs]
+    rest = sum(b - a + 1 for a, b in runs[most:])
+    more = f" and {rest} more" if rest else ""
     return ", ".join(said[:most]) + more
+
+
+def in_layers(layers: list[int]) -> str:
+    """Layer 3, layers 0 to 2, none."""
+    return f"layer{'s' * bool(layers[1:])} {listed_places(sorted(layers))}" if layers else "none"
 
 
 def kept_in(tensor: Tensor) -> str:

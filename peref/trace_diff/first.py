@@ -2,7 +2,7 @@
 asked for (verdicts.py), and why (causes.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +14,7 @@ from peref.config import Config
 from peref.errors import Damaged, Misuse, PerefError, counted
 from peref.evaluate import weights_of
 from peref.golden.spec.files import Tensor, read_tensors, strict_json
-from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict
+from peref.golden.spec.rule import ROUNDOFF, Verdict
 from peref.pair import model_from_json
 from peref.parameters import half_of
 from peref.passes import Memory
@@ -125,24 +125,33 @@ def walk_of(t: Traces) -> Walk:
     if len(missing) == len(t.order):
         first = ", ".join(t.order[:3])
         raise Misuse(f"they have no tensor in common; the reference has {first}, ...")
-    agree, doubtful = list[str](), list[tuple[str, Verdict]]()
+    agree, doubtful, failing = list[str](), list[tuple[str, Verdict]](), list[tuple[str, Verdict]]()
+    for name, verdict, by_theirs in judged_in_order(t):
+        if not verdict.worst <= t.most:
+            failing = [(name, verdict)]
+            break
+        if by_theirs and t.doubtful(name, verdict):
+            doubtful.append((name, verdict))
+        agree.append(name)
+    if failing and t.params and not t.consistent(failing[0][0]):
+        said = "the weights in the run are not those of the trace; they are left out"
+        return walk_of(replace(t, params={}, notes=(*t.notes, said)))
+    doubtful.sort(key=lambda one: -one[1].worst)
+    again = sorted(doubtful[:MOST_FOLLOWED], key=lambda one: agree.index(one[0]))
+    found = next(filter(None, (small_error(t, *one) for one in again)), None)
+    before = agree[: agree.index(found.name)] if found else agree
+    if not found and failing:
+        found = diagnosed(t, *failing[0], t.limit)
+    return Walk(tuple(before), missing, found, t.notes)
+
+
+def judged_in_order(t: Traces) -> Iterator[tuple[str, Verdict, bool]]:
+    """The verdict on each of theirs; whether it is by what theirs before it make."""
     for group, some in groupby((name for name in t.order if name in t.came), t.group):
         names = list(some)
         judged = t.judged(t.engine, [name for name in names if group > -2 and name in t.theirs])
         for name in names:
-            verdict = judged.get(name) or t.beside(name)
-            if not verdict.worst <= t.most:
-                if t.params and not t.consistent(name):
-                    said = "the weights in the run are not those of the trace; they are left out"
-                    return walk_of(replace(t, params={}, notes=(*t.notes, said)))
-                return Walk(tuple(agree), missing, diagnosed(t, name, verdict), t.notes)
-            fine = name in judged and ROUNDOFF[t.dtype(name)] <= ROUNDOFF["F32"]
-            if fine and verdict.worst > dict(CLASSES)["A"]:
-                doubtful.append((name, verdict))
-            agree.append(name)
-    found = next(filter(None, (small_error(t, *one) for one in doubtful[:MOST_FOLLOWED])), None)
-    before = agree[: agree.index(found.name)] if found else agree
-    return Walk(tuple(before), missing, found, t.notes)
+            yield name, judged.get(name) or t.beside(name), name in judged
 
 
 def renamed(came: dict[str, Tensor], words: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -140,12 +140,21 @@ class Traces:
         close = [name for name in made if not near or self.close(name, made[name])]
         if not close:
             return found
-        b = a = self.movement(engine, close, made)
-        unknown = follow(engine, self.theirs, self.group(close[0]), angles=lambda x: x * np.nan, wanted=close)
-        if turned := [name for name in close if np.isnan(taken(unknown, self.theirs, name)).any()]:
-            b = a | self.movement(engine, turned, made, angles=True)
-        rule = lambda name: self.rule(name, made[name], a[name], np.maximum(a[name], b[name]), engine)
-        return found | {name: rule(name) for name in close}
+        a, b = self.bounds(engine, close, made)
+        return found | {name: self.rule(name, made[name], a[name], b[name], engine) for name in close}
+
+    def bounds(self, engine: Engine, names: list[str], made: Arrays) -> tuple[Arrays, Arrays]:
+        """a and b of the rule, of tensors of one layer."""
+        a = self.movement(engine, names, made)
+        unknown = follow(engine, self.theirs, self.group(names[0]), angles=lambda x: x * np.nan, wanted=names)
+        if not (turned := [name for name in names if np.isnan(taken(unknown, self.theirs, name)).any()]):
+            return a, a
+        b = self.movement(engine, turned, made, angles=True)
+        return a, a | {name: np.maximum(a[name], x) for name, x in b.items()}
+
+    def doubtful(self, name: str, verdict: Verdict) -> bool:
+        """Whether a float32 or wider tensor is further off than an honest engine's mostly is."""
+        return ROUNDOFF[self.dtype(name)] <= ROUNDOFF["F32"] and verdict.worst > dict(CLASSES)["A"]
 
     def close(self, name: str, made: np.ndarray) -> bool:
         got, (layer, step) = self.theirs[name], layer_and_step(name)
