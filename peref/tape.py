@@ -120,8 +120,8 @@ class Tape:
         return found
 
     def gradients(self, y: Var | tuple[Var, ...], dy: Any) -> dict[Var, Any]:
-        """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty
-        afterwards.
+        """The gradient of <y, dy> with respect to every leaf, in the order in which they are complete, zeros
+        where none arrives. The tape is empty afterwards.
 
         For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have
         the shape and dtype of y, TypeError when a backward returns a wrong number of gradients or one of
@@ -161,6 +161,10 @@ class Tape:
                         f"backward of {name}: gradient {k} is {g.dtype}{list(g.shape)}, its array is "
                         f"{slot.dtype}{list(slot.shape)}"
                     )
-                found[slot] = found[slot] + g if slot in found else g
-        nothing = lambda a: namespace(a.value).zeros_like(a.value)
-        return {a: found[a.slot] if a.slot in found else nothing(a) for a in self.leaves}
+                found[slot] = found.pop(slot) + g if slot in found else g
+        nothing, turn = (
+            lambda a: namespace(a.value).zeros_like(a.value),
+            {slot: n for n, slot in enumerate(found)},
+        )
+        leaves = sorted(self.leaves, key=lambda a: turn.get(a.slot, len(turn)))
+        return {a: found[a.slot] if a.slot in found else nothing(a) for a in leaves}

@@ -5,7 +5,8 @@
     final logits loss   after the last layer; the loss is that of each next token
     encoder.NAME        of an encoder before a decoder, whose tensors have the names above
     gradient.NAME       of the loss, with respect to each of these
-    gradient.parameter.NAME    and to each parameter, by its name on disk (parameters.py)
+    gradient.parameter.NAME    and to each parameter of these layers and of none, by its name on disk
+                        (parameters.py)
 
 The pass is the model's own (layers.py): its backend is told the name of each tensor, and attends in steps.
 Not here: whether somebody's tensors are these (diff).
@@ -33,7 +34,8 @@ from peref.ops.feed import activated_linear
 from peref.ops.place import At
 from peref.ops.shape import add
 from peref.pair import Pair
-from peref.parameters import half_of, shapes_of
+from peref.parameter_axes import LEGEND, described_parameter
+from peref.parameters import half_of, owners_of, shapes_of
 from peref.passes import Memory, Pass, start_pass
 from peref.tape import Op, Tape, value
 from peref.xp import Arrays
@@ -105,6 +107,17 @@ def layers_of(cfg: Config | Pair) -> range:
     return range(max(half.layers for half in halves(cfg).values()))
 
 
+def parameters_of(cfg: Config | Pair, chosen: list[int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the parameters of these layers, and of those of no layer."""
+    shapes, others = shapes_of(cfg), set[str]()
+    for half, of in halves(cfg).items():
+        front = half or ("decoder." if isinstance(cfg, Pair) else "")
+        names = tuple(name.removeprefix(front) for name in shapes if name.startswith(front))
+        owned = owners_of(names, of.layers, len(of.pe))
+        others |= {f"{front}{name}" for name, _, layers, _ in owned if not {*layers} & {*chosen}}
+    return {name: shape for name, shape in shapes.items() if name not in others}
+
+
 def byte_count(
     cfg: Config | Pair,
     T: int,
@@ -125,7 +138,7 @@ def byte_count(
             numbers += sum(size(OF_LAYER[name][0], more) for name in noted_in(cfg_of, layer))
         whole = ("embedded", "final") if front else () if alone else WHOLE
         numbers += sum(size(WHOLE[name][0], sizes) for name in whole)
-    of_parameters = sum(math.prod(shape) for shape in shapes_of(cfg).values())
+    of_parameters = sum(math.prod(shape) for shape in parameters_of(cfg, chosen).values())
     return (2 * numbers + of_parameters if gradients else numbers) * np.dtype(dtype).itemsize
 
 
@@ -258,7 +271,8 @@ def trace(
     chosen, S = list(layers_of(cfg) if layers is None else layers), 0 if read is None else read.shape[1]
     check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients, S)
     tape, notes, memory = Tape() if tape is None else tape, Notes(), None
-    leaves = tape.watch(params) if gradients else params
+    watched = tape.watch({name: params[name] for name in parameters_of(cfg, chosen)}) if gradients else {}
+    leaves = {**params, **watched}
     if isinstance(cfg, Pair):
         notes.front, p = "encoder.", half_of(leaves, "encoder")
         x = noted_pass(notes, chosen, last_norm, cfg.encoder, p, read, cfg.encoder.place(1, S))
@@ -270,8 +284,8 @@ def trace(
         loss = notes.note("loss", PLAIN.cross_entropy(y, next_tokens(host, at.seg))[0])
     if not gradients:
         return notes.tensors
-    found = tape.gradients(loss, np.ones_like(value(loss)))
-    made = notes.gradients | {f"parameter.{name}": found[leaf] for name, leaf in leaves.items()}
+    found, named = tape.gradients(loss, np.ones_like(value(loss))), {x: name for name, x in watched.items()}
+    made = notes.gradients | {f"parameter.{named[leaf]}": a for leaf, a in found.items()}
     return notes.tensors | {f"gradient.{name}": a for name, a in made.items()}
 
 
@@ -292,16 +306,17 @@ def trace_layer(cfg: Config, params: Arrays, layer: int, x: np.ndarray) -> Array
     return notes.tensors
 
 
-def described(tensors: Arrays) -> Iterator[dict[str, Any]]:
-    """Name, axes and what it is, of each."""
+def described(tensors: Arrays, wide: bool = False) -> Iterator[dict[str, Any]]:
+    """Name, axes and what it is, of each. `wide`: as described_parameter."""
     for name, a in tensors.items():
         of, last = name.removeprefix("gradient."), name.rpartition(".")[2]
         if of.startswith("parameter."):
-            axes, says = "0123456789"[: a.ndim], "the parameter of this name"
+            axes, says = described_parameter(of.removeprefix("parameter."), a.ndim, wide)
         else:
-            axes, says = WHOLE.get(last) or OF_LAYER[last]
+            letters, says = WHOLE.get(last) or OF_LAYER[last]
+            axes = [*letters]
         says = f"gradient of the loss with respect to: {says}" if of != name else says
-        yield {"name": name, "axes": [*axes], "says": says}
+        yield {"name": name, "axes": axes, "says": says}
 
 
 def write(
@@ -316,6 +331,7 @@ def write(
     said |= {} if read is None else {"encoder_tokens": read.tolist()}
     said |= {"tokens": None if tokens is None else tokens.tolist(), "n": at.T}
     said |= {"seg": None if at.seg is None else at.seg.tolist(), "positions": at.i.tolist()}
-    said |= {"tensors": list(described(tensors))}
+    wide = any(half.qk_norm_over == "width" for half in halves(cfg).values())
+    said |= {"letters": LEGEND, "tensors": list(described(tensors, wide))}
     store.write_text(path.with_suffix(".json"), json.dumps(said, indent=1) + "\n")
     store.save(path, tensors, said)

@@ -35,7 +35,7 @@ ROWS = [
     "member",
     "config",
     "pair",
-    "parameters settings",
+    "parameter_axes parameters settings",
     "cache memory passes",
     "layers",
     "model",

@@ -3,6 +3,7 @@ derivatives, and the file beside them says what each is.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from peref.environment import environment
 from peref.errors import Misuse
 from peref.imported import import_run
 from peref.model import PLAIN
+from peref.parameter_axes import LEGEND
 from peref.porting import config_of, unload
 from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
@@ -70,17 +72,36 @@ def test_it_is_the_pass_of_the_model(kind):
     assert list(found)[: len(names)] == names
     of = {f"gradient.{name}" for name in [*names, *(f"parameter.{name}" for name in params)]}
     assert set(list(found)[len(names) :]) == of
-    letters = {**SIZES, "B": 1, "T": 7, "E": cfg.layer(0).experts}
-    for said, (name, a) in zip(described(found), found.items(), strict=True):
+    sizes = {**SIZES, "G": cfg.G, "B": 1, "T": 7, "E": cfg.layer(0).experts}
+    for said, (name, a) in zip(described(found, cfg.qk_norm_over == "width"), found.items(), strict=True):
         assert said["name"] == name
-        if ".parameter." not in name:
-            assert [letters[axis] for axis in said["axes"]] == list(a.shape), name
-        else:
-            assert len(said["axes"]) == a.ndim
+        if ".pe." in name or ".parameter.pe." in name:
+            assert (len(said["axes"]), "own" in said["says"]) == (a.ndim, True)
+            continue
+        assert [math.prod(sizes[letter] for letter in axis) for axis in said["axes"]] == list(a.shape), name
+        assert {*said["axes"]} <= {*LEGEND}
     plain = trace(cfg, params, TOKENS, layers=[1])
     assert list(plain) == [n for n in names if not n.startswith(("layers.0.", "layers.2."))]
     for name, a in plain.items():
         same(a, found[name], 0)
+
+
+def test_gradients_of_parameters_are_those_of_the_layers_asked_from_the_loss_backwards():
+    cfg, params = tiny("norms after")
+    found = trace(cfg, params, TOKENS, layers=[1], gradients=True)
+    front = "gradient.parameter."
+    names = [name.removeprefix(front) for name in found if name.startswith(front)]
+    assert names == [
+        *("norm.weight", "1.after2.weight", "1.down.weight", "1.up.weight", "1.gate.weight"),
+        *("1.after1.weight", "1.o.weight", "1.knorm.weight", "1.qnorm.weight"),
+        *("1.v.weight", "1.k.weight", "1.q.weight", "embed.weight"),
+    ]
+    whole = trace(cfg, params, TOKENS, gradients=True)
+    for name, a in found.items():
+        same(a, whole[name], 0)
+    assert byte_count(cfg, 7, [1], np.float64, True) == sum(a.nbytes for a in found.values())
+    says = {one["name"]: one["says"].partition(": ")[2] for one in described(found, wide=True)}
+    assert says[f"{front}1.q.weight"] == "the map to queries of layer 1"
 
 
 def test_each_tensor_follows_from_those_before_it():
@@ -213,6 +234,7 @@ def test_the_command_writes_tensors_and_what_they_are(made, capsys, tmp_path):
     }
     assert about["config"] == open_run(made / "mine").record["config"]
     assert about["source"] == str(made / "mine")
+    assert about["letters"]["GD"].startswith("channels of all key-value heads")
     names = [f"layers.{n}.{name}" for n in range(2) for name in noted_in(config_of(LLAMA), n)]
     names = ["embedded", *names, "final", "logits", "loss", "gradient.loss", "gradient.logits"]
     assert [one["name"] for one in about["tensors"]][: len(names)] == names
