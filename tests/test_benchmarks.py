@@ -28,7 +28,7 @@ def catalogue(monkeypatch):
     [
         ("none", set(), set()),
         ("rwkv4", {"wkv4"}, {"activation.gated", "shift.lerp"}),
-        ("path", {"short_conv"}, {"path.scores"}),
+        ("path", {"short_conv", "probabilities"}, {"path.scores"}),
     ],
 )
 def test_a_trace_names_all_that_has_no_kernel(catalogue, pe, plain, own):

@@ -144,6 +144,34 @@ def test_attention_of_every_shape(at):
 
 
 @pytest.mark.parametrize(
+    "at",
+    [
+        At.of(33, causal=False),
+        At.of(70, window=20).seen_within(20, None, 3, False),
+        At.of(300, seg=SEG),
+        LATE,
+    ],
+)
+@pytest.mark.parametrize("alike", [True, False])
+def test_cells_of_every_shape(at, alike):
+    """Rows that no vector divides and no unit, documents and padding, a window with global tokens, later
+    queries; runs of one row of the table, and others at each cell; an index for all sequences or for each.
+    """
+    rng, (T, S) = np.random.default_rng(0), (at.T, at.S)
+    near = (np.clip(np.arange(S) - np.arange(S - T, S)[:, None], -5, 2) + 5)[None]
+    index = near if alike else rng.integers(0, 8, (3, T, S))
+    both("gather", [random(3, 2, T, 8), index], {"scale": 0.3})
+    both("scatter", [random(3, 2, T, S), index], {"rows": 8})
+    both("probabilities", [3 * random(3, 2, T, S)], {"at": at})
+
+
+def test_an_index_beyond_the_rows_is_refused():
+    for n in (-1, 8):
+        with pytest.raises(Misuse, match=re.escape(f"the index is int64, {min(n, 7)} to {max(n, 7)}")):
+            operation(NUMBA, "gather")(np.ones((1, 1, 1, 8), np.float32), np.array([[7, n]]), scale=1.0)
+
+
+@pytest.mark.parametrize(
     ("term", "row", "column"),
     [
         ((2, 4, 70, 300), (2, 4, 70, 1), (2, 4, 1, 300)),
@@ -574,7 +602,7 @@ SAME_BITS = """
     from peref.settings import choose
     from peref.tape import Tape
     runs = [("llama", pe, 150, {}) for pe in ("alibi", "t5", "rope", "forgetting", "retnet")]
-    runs += [("llama", pe, 40, {}) for pe in ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7", "kda")]
+    runs += [("llama", pe, 40, {}) for pe in ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7", "kda", "shaw")]
     runs += [("gpt2", "learned", 300, {"window": 40})]
     for threads in map(int, sys.argv[1:]):
         be, digest = backends.get("numba", threads=threads), hashlib.sha256()
@@ -625,7 +653,8 @@ def test_every_recurrence_with_a_kernel_is_asked_for():
     assert {name: f"{name}_forward" for name in RECURRENCES} == {
         name: op.forward.__name__ for name, op in RECURRENCES.items()
     }
-    assert set(NUMBA.recurrences) - {"delta"} == set(cuda.BACKEND.recurrences)  # which leaves that plain
+    left = {"delta", "gather", "probabilities", "scatter"}  # which that leaves plain
+    assert set(NUMBA.recurrences) - left == set(cuda.BACKEND.recurrences)
     assert set(NUMBA.recurrences) <= set(RECURRENCES)
     assert not PLAIN.recurrences
 

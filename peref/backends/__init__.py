@@ -78,7 +78,9 @@ class Backend:
     recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of encodings' own: name -> twin
 
     def recurrence(self, name: str, plain: Op) -> Callable:
-        """The twin of an encoding's own recurrence, or the plain one where this backend has none."""
+        """The twin of a recurrence, or of another op that encodings ask for by name (gather), or the
+        plain one where this backend has none.
+        """
         return self.recurrences.get(name, plain)
 
     def filled(self) -> list[str]:

@@ -43,4 +43,5 @@ def attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, *, pairs, scale):
     keys = [turned(k, place) for place in j] * (len(i) // len(j))
     turning = zip(i, keys, strict=True)
     s = by_zone(zone, *(scores(turned(q, place), key, *nothing, **how) for place, key in turning))
-    return weigh(probabilities(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)
+    softmax = be.recurrence("probabilities", probabilities)
+    return weigh(softmax(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)

@@ -6,6 +6,7 @@ from typing import Any
 from peref.backends import Backend
 from peref.backends.numba import host, kernel
 from peref.backends.numba.ops.attention import attention
+from peref.backends.numba.ops.cells import gather, probabilities, scatter
 from peref.backends.numba.ops.delta import delta
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
@@ -46,5 +47,8 @@ BACKEND = Backend(
         "diagonal_scan": diagonal_scan,
         "selective_scan": selective_scan,
         "short_conv": short_conv,
+        "gather": gather,
+        "scatter": scatter,
+        "probabilities": probabilities,
     },
 )

@@ -158,7 +158,8 @@ def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, gate: Gate = "none"):
     s = scores(q, k, f["w"], f["beta"], scale=D**-0.5, matmul=be.matmul)
     if gate != "none":
         s = add(s, forgotten(f["log_f"], T=at.T, scale=1.0 if gate == "forget" else D**-0.5))
-    return weigh(probabilities(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)
+    softmax = be.recurrence("probabilities", probabilities)
+    return weigh(softmax(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)
 
 
 ENCODING = Encoding(

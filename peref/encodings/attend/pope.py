@@ -73,7 +73,8 @@ def attend(
     k = polar(softplus(k), ahead(at.j[..., None] * w, p["delta"]))  # [B,G,S,2D]
     scale = width(D, divided_by) ** -0.5
     s = scores(q, k, None, None, None, None, at=at, scale=scale, matmul=be.matmul)
-    return weigh(probabilities(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)
+    softmax = be.recurrence("probabilities", probabilities)
+    return weigh(softmax(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)
 
 
 ENCODING = Encoding(

@@ -59,18 +59,20 @@ def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, H, D, max_distance: int = 1
     if d.dtype.kind not in "iu":
         raise Misuse("shaw: positions must be whole numbers, clipped distances name rows of a table")
     r = (xp.clip(-d, -max_distance, max_distance) + max_distance)[index]  # [T,S] or [B,T,S]
+    entries, softmax = be.recurrence("gather", gather), be.recurrence("probabilities", probabilities)
     rows = swap(p["key"], axes=(-2, -1))  # [D,2m+1] or [H,D,2m+1]
-    term = gather(be.matmul(q, rows), r, scale=D**-0.5)  # [B,H,T,S]
+    term = entries(be.matmul(q, rows), r, scale=D**-0.5)  # [B,H,T,S]
     if tables == "key_query":
         # [B,H,S,T]
-        of_keys = gather(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)
+        of_keys = entries(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)
         term = add(term, swap(of_keys, axes=(2, 3)))
     s = scores(q, k, None, term, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
-    w = probabilities(plus_terms(s, *terms, at=at), at=at)
+    w = softmax(plus_terms(s, *terms, at=at), at=at)
     o = weigh(w, v, matmul=be.matmul)
     if tables != "both":
         return o
-    return add(o, be.matmul(scatter(w, r, rows=2 * max_distance + 1), p["value"]))
+    by_row = be.recurrence("scatter", scatter)(w, r, rows=2 * max_distance + 1)
+    return add(o, be.matmul(by_row, p["value"]))
 
 
 ENCODING = Encoding(

@@ -76,8 +76,9 @@ def score(be, p, q, k, f, at, *, H, D, buckets: int = 32, max_distance: int = 12
     # [H,D,2 buckets]
     vectors = lambda *of: swap(split_heads(be.linear(p["table"], *of), heads=H), axes=(1, 2))
     K, Q = vectors(p["key.weight"], None), vectors(p["query.weight"], p["query.bias"])
-    of_queries = gather(be.matmul(q, K), r, scale=scale(D))  # [B,H,T,S]
-    of_keys = gather(be.matmul(repeat_heads(k, heads=H), Q), r.swapaxes(-2, -1), scale=scale(D))
+    entries = be.recurrence("gather", gather)
+    of_queries = entries(be.matmul(q, K), r, scale=scale(D))  # [B,H,T,S]
+    of_keys = entries(be.matmul(repeat_heads(k, heads=H), Q), r.swapaxes(-2, -1), scale=scale(D))
     return add(of_queries, swap(of_keys, axes=(2, 3))), None, None
 
 

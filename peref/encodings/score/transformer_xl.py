@@ -108,7 +108,8 @@ def score(
     r = split_heads(be.linear(sinusoids(d, C, base)[None].astype(q.dtype), p["r.weight"], None), heads=H)
     of_distances = be.matmul(asked(q, p["w"]), swap(r, axes=(2, 3)))  # [B,H,T,N]
     by = scale(D, divided=divided)
-    return gather(of_distances, at.index, scale=by), None, key_bias(p["u"], k, scale=by, matmul=be.matmul)
+    term = be.recurrence("gather", gather)(of_distances, at.index, scale=by)
+    return term, None, key_bias(p["u"], k, scale=by, matmul=be.matmul)
 
 
 ENCODING = Encoding(
