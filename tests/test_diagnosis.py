@@ -589,7 +589,7 @@ def test_a_number_that_nobody_wrote_comes_last(book):
     plain = lambda answer: [guess("rope.sign", "a formula with one sign changed", gives, 0.85)]
     entry = book.entries["rope.op/default"]
     answer = Answer(entry, {"q_rotated": Tensor("F64", 1.2345 * entry.want("q_rotated"))})
-    with mock.patch.multiple(ranking, FIRST=(other(592.364),), SECOND=(other(1584.89),), LAST=(plain,)):
+    with mock.patch.multiple(ranking, FIRST=(other(592.364),), NUMBERS=(other(1584.89),), LAST=(plain,)):
         assert [one.flag for one in traps([answer])] == ["rope.sign", "basic"]
         assert not diagnosed(entry, "q_rotated", answer.got["q_rotated"]).words.startswith("a guess: ")
 
@@ -692,3 +692,36 @@ def test_a_factor_of_each_number_is_a_guess(book, case, op, sure):
     forgotten = with_backward(op, lambda got, dy: [None if g is None else dy for g in got])
     first = weighed([Answer(*wrong(book, forgotten, case)[0])])[0]
     assert (first.trap.flag, first.whole, first.alone) == ("grad.factor", True, sure), first
+
+
+def held(**options):
+    return lambda case, a: expected(replace(case, options=case.options | options), a)
+
+
+def test_an_option_that_is_held_comes_before_a_changed_formula(book):
+    """The simpler story of two that give all."""
+    cases = ("transformer_xl.op/default", "transformer_xl.op/odd", "transformer_xl.op/clamp-3")
+    first = weighed([Answer(entry, got) for entry, got in wrong(book, held(divided="not"), *cases)])[0]
+    assert (first.trap.flag, first.whole and first.alone) == ("option", True), first
+
+
+def test_a_formula_that_an_option_held_at_a_number_gives_too_is_a_guess(book):
+    """A factor of 4 that is squared is 16; a case with another factor tells them apart."""
+    squared = lambda case, a: held(factor=case.config.pe[0][1]["factor"] ** 2)(case, a)
+    for more, told in (("pi.op/default", False), ("pi.table/factor-8.0", True)):
+        some = wrong(book, squared, "pi.table/default", more)
+        first = weighed([Answer(entry, got) for entry, got in some])[0]
+        assert (first.trap.flag, first.whole, first.alone) == ("rope.factor.twice", True, told), first
+        assert told or "the option factor seems to be 16" in first.trap.evidence
+
+
+def test_what_outputs_have_not_is_a_bug_of_their_derivative(book):
+    """A backward pass that turns by positions one too large."""
+
+    def late(case, a):
+        i = case.at.i + 1
+        other = expected(case, a, None, replace(case.at, i=i, j=i))
+        return expected(case, a) | {name: x for name, x in other.items() if name.startswith("vjp.")}
+
+    first = named(wrong(book, late, "rope.op/default", "rope.op/long"))[0]
+    assert (first.flag, "one too large" in first.words) == ("grad.rotation", True), first

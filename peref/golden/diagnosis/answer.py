@@ -134,6 +134,11 @@ class Answer:
         """Whether only derivatives are wrong."""
         return bool(self.wrong) and self.wrong[0].startswith("vjp.")
 
+    @property
+    def of_right_outputs(self) -> bool:
+        """Whether derivatives are wrong of outputs that came and are right."""
+        return self.derivative and any(self.right(name) for name in self.got if not name.startswith("vjp."))
+
     @cached_property
     def case(self) -> Case | None:
         """The case, None for a level or an encoding that cannot be computed anew."""
@@ -173,23 +178,13 @@ class Answer:
     def parameters(self) -> Arrays:
         return {name: x for name, x in self.a.items() if name.startswith("param.")}
 
-    def recomputed(self, **changes: Any) -> Arrays | None:
-        """What the reference gives for these inputs where the case is changed so; None where it then has
-        other parameters, or larger ones.
-        """
-        assert self.case is not None
-        case = replace(self.case, **changes)
-        if not self.has_parameters_of(case):
-            return None
-        return expected(case, self.a)
-
     def has_parameters_of(self, case: Case) -> bool:
-        """Whether the parameters of this case are those of another, or at least as large."""
+        """Whether the parameters of another case are among those of this one, here at least as large."""
         given = self.parameters
         made = case.config.encoding(0).init(np.random.default_rng(0))
         needs = {f"param.{name}": np.shape(x) for name, x in made.items()}
         fits = lambda shape, x: len(shape) == x.ndim and all(map(operator.le, shape, x.shape))
-        return needs.keys() == given.keys() and all(fits(needs[name], x) for name, x in given.items())
+        return needs.keys() <= given.keys() and all(fits(needs[name], given[name]) for name in needs)
 
     def want(self, name: str) -> np.ndarray:
         return self.entry.want(name)
@@ -310,3 +305,10 @@ def flag_of(answer: Answer, part: str, name: str = "*", other: str = "option") -
     means = answer.entry.vectors.words["means"].get(part, {})
     fitting = (flag for pattern, flag in means.items() if fnmatchcase(name, pattern))
     return means.get(name) or next(fitting, None) or EVERYWHERE.get((part, name), other)
+
+
+def flag_of_scale(answer: Answer, other: str) -> str:
+    """The flag of a factor of what an encoding adds to the logits by content; `other` where it has none."""
+    known = answer.entry.vectors.words["flags"]
+    own = (flag for flag in known if flag.endswith(".scale") and flag not in ("attn.scale", "bias.scale"))
+    return next(own, other)

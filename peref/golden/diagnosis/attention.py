@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnosis.answer import NEARLY, SHOWN, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.answer import NEARLY, SHOWN, Answer, Clue, Guess, Trap, flag_of_scale, guess
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, rows
 from peref.golden.diagnosis.rotation import in_few
 from peref.golden.diagnosis.tensor import factor_in, factor_of
@@ -184,7 +184,7 @@ def of_scale(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
         yield guess("attn.scale", words, computed(scale=of_sizes(c * scale, scale, case)), 0.99)
     if (c := factor_in(answer, "scores")) is not None:
         words = f"your logits are the golden ones times {c:.6g}, with all that is added to them"
-        yield guess("attn.scale", words, computed(outputs=logits_times(c)), 0.97)
+        yield guess(flag_of_scale(answer, "attn.scale"), words, computed(outputs=logits_times(c)), 0.97)
 
 
 def logits_times(c: float) -> Any:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import functions_of, get, module
-from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.answer import Answer, Guess, Trap, flag_of, guess
 from peref.golden.spec.cases import Case
 from peref.hooks import around, softmax_scale
 from peref.ops.place import At
@@ -96,7 +96,8 @@ def family(
     what: tuple[str, ...] = ("outputs",),
 ) -> Callable[[Any], Callable[[Answer], Iterator[Any]]]:
     """Decorates guesses(answer, case) that are for some cases, by what is wrong there: outputs, derivatives
-    alone, or a trace. Where it is for others it says nothing.
+    alone, or a trace. Where it is for others it says nothing. What outputs and derivatives may have is, where
+    the outputs of a rotation came and are right, a bug of the derivative.
     """
 
     def decorate(guesses_at: Any) -> Any:
@@ -104,9 +105,13 @@ def family(
         def asked(answer: Answer) -> Iterator[Any]:
             case = answer.trace if what == TRACES else answer.case
             wrong = what == TRACES or ("derivatives" if answer.derivative else "outputs") in what
-            if case is not None and answer.wrong and wrong and when(case):
-                for one in guesses_at(answer, case):
-                    yield replace(one, backward=True) if what == DERIVATIVES else one
+            if case is None or not answer.wrong or not wrong or not when(case):
+                return
+            back = what == EITHER and answer.of_right_outputs
+            for one in guesses_at(answer, case) if case.hook == "rotate" or not back else ():
+                words = f"the derivative is that of what the outputs are not: {one.trap.words}"
+                one = replace(one, trap=Trap("grad.rotation", words)) if back else one
+                yield replace(one, backward=True) if back or what == DERIVATIVES else one
 
         return asked
 

@@ -24,6 +24,7 @@ from peref.settings import other_choices
 
 Value = Callable[[Any], Any]
 TOO_MANY = 1 << 16
+HELD = 0.93  # an option that is held, without a flag of its own: more than a formula, less than all else
 
 
 def to_value(option: str, value: Value) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def option_rows(answer: Answer, case: Any) -> Iterator[Row]:
         for value in dict.fromkeys([default, *other_choices(default, kind)]):
             if value != mine[option] and type(value) is not list:
                 words = f"the option {option} seems to be {value}, whatever the case asks for"
-                sure = GENERAL if flag == "option" else 1.0
+                sure = HELD if flag == "option" else 1.0
                 yield Row(flag, f"{words} (here {mine[option]})", to_value(option, always(value)), sure=sure)
 
 
@@ -183,13 +184,13 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
     or to that power.
     """
     flag = flag_of(answer, "options", option)
-    if option == "factor":
-        flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
+    held = "rope.factor.ignored" if option == "factor" and abs(value - 1) < 1e-4 else flag
     value = rounded_near(value) or value
     words = f"the option {option} seems to be {value:.6g}"
     told: list[tuple[str, str, Value, float, float]]
-    told = [(flag, f"{words}, whatever the case asks for (here {now})", lambda _: value, 0.98, value)]
+    told = [(held, f"{words}, whatever the case asks for (here {now})", lambda _: value, 0.98, value)]
     if now > 0 and value > 0:
+        flag = "rope.factor.twice" if option == "factor" else flag
         words += f", this case has {now}"
         times = value / now
         told.append((flag, f"{words}: {times:.4g} times as much", lambda x: x * times, 0.97, times))

@@ -55,16 +55,14 @@ FIRST: tuple[Family, ...] = (
     ),
     *(biases.of_rows, biases.of_biases, attention.of_attention),
     *traces.SIMPLE,
-)
-SECOND = (
     options.of_options,
     frequencies.of_ladders,
     frequencies.of_ramps,
     frequencies.of_ntk,
     frequencies.of_sections,
 )
+NUMBERS = (options.of_fitted_numbers,)
 LAST = (
-    options.of_fitted_numbers,
     functions.of_parameters,
     functions.of_functions,
     recurrences.of_recurrences,
@@ -79,11 +77,12 @@ FORMULAS = (
     traces.of_operations(formulas.of_formulas),
 )
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
-ENOUGH, RIVAL = 0.99, 0.975  # of all that failed; of what the first gives
+ENOUGH = 0.99  # of all that failed
 LOOSE = 0.5  # of class A: so much farther than twice the closest is no match where another is
 HALF = 0.5  # of what failed
 MORE = 0.1  # what weaker signs add to a guess that gives all
-# a guess that is worth no more says little: a factor, no position at all; the search goes on
+# a guess that is worth no more says little: a factor, no position at all, one branch; the search goes on, and
+# another story that gives as much stands beside it
 SAYS_LITTLE = 0.9
 COMPUTED = (
     "option",
@@ -124,6 +123,10 @@ class Said:
     misfit: float = 0.0  # of a guess that gives all: the root mean square of what it uses of class A
 
     @property
+    def says_much(self) -> bool:
+        return self.guess is None or self.guess.sure > SAYS_LITTLE
+
+    @property
     def each(self) -> bool:
         """Whether it is a guess that gives something of each failing case, and spoils nothing."""
         return self.guess is not None and min(self.gives) > 0 and not self.spoils
@@ -158,13 +161,13 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     good = [answer for answer in answers if not answer.wrong and any(answer.verdicts.values())]
     found: dict[str, list[Said]] = defaultdict(list)
     fitted = some_of_each_level(bad, FITTED)
-    for stage in (FIRST, SECOND, LAST, FORMULAS):
-        # the last take long, and what gives all gives the first
-        some = fitted[:1] if stage in (LAST, FORMULAS) else fitted
-        for flag, one in answers_of(stage, some, bad, good).items():
+    for stage in (FIRST, NUMBERS, LAST, FORMULAS):
+        # all but the first take long, and what gives all gives the first case
+        for flag, one in answers_of(stage, fitted if stage is FIRST else fitted[:1], bad, good).items():
             found[flag].append(one)
         whole = [one for some in found.values() for one in some if one.whole and one.misfit <= 1]
-        if any(one.guess.sure > SAYS_LITTLE for one in whole if one.guess):
+        # an option that is held at a number is asked for beside all that is found first
+        if stage is not FIRST and any(one.says_much for one in whole if one.guess):
             break
     every = [one for some in found.values() for one in some]
     found = defaultdict(list, {flag: nearest(some, every) for flag, some in found.items()})
@@ -175,8 +178,8 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: (not one.whole, -one.weight))
-    rivals = (one for one in said[1:] if one.whole and one.alone and one.trap.flag not in GENERAL_FLAGS)
-    if (rival := next(rivals, None)) and rival.weight > RIVAL * said[0].weight:
+    rivals = (one for one in said[1:] if one.whole and one.alone and one.says_much)
+    if rival := next(rivals, None):
         words = f"{said[0].trap.evidence}; {rival.trap.flag} gives as much: {rival.trap.words}"
         said[0] = replace(said[0], trap=replace(said[0].trap, evidence=words), alone=False)
     return said

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peref.errors import counted
-from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of_scale, guess
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
@@ -135,8 +135,7 @@ def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
             words = (
                 "its sign is the other one" if abs(c + 1) < 1e-6 else f"it is the golden tensor times {c:.6g}"
             )
-            known = answer.entry.vectors.words["flags"] if name == "term" else ()
-            flag = next((flag for flag in known if flag.endswith(".scale") and flag != "attn.scale"), "basic")
+            flag = flag_of_scale(answer, "basic") if name == "term" else "basic"
             yield guess(flag, f"{name}: {words}", multiplied(c), GENERAL)
         if late := of_time(answer, name, x, g):
             yield Clue(Trap("", f"every row comes one token {late}"), 0.2)

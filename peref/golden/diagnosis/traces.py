@@ -75,7 +75,8 @@ def of_kinds(flag: str, words: str, make: Any, kinds: Any = KINDS, sure: float =
     """The guess make(kind) for all calls, and for those of each kind."""
     for kind in kinds:
         worth = sure if kind is every_call else sure * NARROW
-        yield guess(flag, words + NAMED.get(kind, ""), make(kind), worth)
+        found = guess(flag, words + NAMED.get(kind, ""), make(kind), worth)
+        yield replace(found, vague=worth < OF_ONE)
 
 
 one_each = lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later
