@@ -6,6 +6,7 @@ Not here: what its config.json and the names of its tensors mean (porting), its 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from peref import runs, store
 from peref.config import Config
 from peref.environment import environment
 from peref.errors import Diverged, Misuse
+from peref.huggingface.keys import text_of
 from peref.memory import check_weights
 from peref.model import PLAIN
 from peref.pair import Pair
@@ -22,7 +24,7 @@ from peref.porting import load, names_of, one_or_two, unload
 from peref.porting.files import CONFIG, TENSORS, published
 from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
-from peref.vocabulary import TOKENIZER
+from peref.vocabulary import TOKENIZER, tokenizer_of
 
 
 def import_run(
@@ -37,26 +39,32 @@ def import_run(
     `folder` as `dtype`, with its config.json and tokenizer.json beside it.
 
     Raises Misuse for a model that cannot be expressed, quantised tensors and what does not fit into memory;
-    Damaged for a file that is cut short; Diverged for weights that are not finite.
+    Damaged for a file that is cut short, or a tokenizer that its library, where it is there, cannot read;
+    Diverged for weights that are not finite.
     """
     found = published(folder)
     cfg = one_or_two(found.config, found.tensors)
     check_weights(cfg, dtype)
-    kind = names_of(found.config)
+    kind, model_type = names_of(found.config), text_of(found.config).values["model_type"]
+    kept = [one for one in (CONFIG, TOKENIZER) if (found.folder / one).is_file()]
+    files = {f"public/{one}": store.read_bytes(found.folder / one) for one in kept}
+    if TOKENIZER in kept and find_spec("tokenizers"):
+        tokenizer_of(files[f"public/{TOKENIZER}"], found.folder)
     params = load(found.tensors, cfg, kind, dtype=np.dtype(dtype))
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(Recipe(dtype=dtype)),
         "steps": 0,
         "data": {"name": "", "spec": "", "sha256": ""},
-        "imported": {"folder": str(found.folder.resolve()), "model": kind, "files": found.sha256()},
+        "imported": {
+            **{"folder": str(found.folder.resolve()), "model_type": model_type},
+            **{"model": kind, "files": found.sha256()},
+        },
         "environment": environment(PLAIN),
         "argv": argv,
     }
-    kept = [one for one in (CONFIG, TOKENIZER) if (found.folder / one).is_file()]
-    files = {f"public/{one}": store.read_bytes(found.folder / one) for one in kept}
     first = {f"p/{one}": a for one, a in params.items()}
-    parts = [] if name else [kind, f"L{cfg.L}"]
+    parts = [] if name else [model_type, f"L{cfg.L}"]
     try:
         return runs.create(root, parts, record, files, first, name or "")
     except Diverged:

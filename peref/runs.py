@@ -356,8 +356,9 @@ def open_run(folder: str | Path) -> Run:
     run = Run(Path(folder))
     run.check_inside()
     if not store.is_file(run.folder / "run.json"):
-        what = f"{run.folder}: not a run folder, it has no run.json"
-        raise Misuse(f"{what}; `{share.program()} train` makes one")
+        public = store.is_file(run.folder / "config.json")
+        how = f"import {run.folder}` makes one of this published model" if public else "train` makes one"
+        raise Misuse(f"{run.folder}: not a run folder, it has no run.json; `{share.program()} {how}")
     _ = run.record
     return run
 

@@ -6,6 +6,7 @@ A tokenizer.json is read by the `tokenizers` library (extra `models`). No specia
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,14 +81,18 @@ class Vocabulary:
 
 def vocabulary_of(run: Run, V: int) -> Vocabulary:
     """That of a run's model. Raises Misuse where the library is missing, Damaged for an altered file."""
-    if (data := run.public(TOKENIZER)) is None:
-        return Vocabulary(V)
+    data = run.public(TOKENIZER)
+    return Vocabulary(V, None if data is None else tokenizer_of(data, run.folder))
+
+
+def tokenizer_of(data: bytes, folder: Path) -> Any:
+    """The tokenizer of a tokenizer.json in `folder`. Raises as vocabulary_of does."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         need = share.install("[models]")
-        raise Misuse(f"{run.folder} has a {TOKENIZER}, which needs a library: {need}") from error
+        raise Misuse(f"{folder} has a {TOKENIZER}, which needs a library: {need}") from error
     try:
-        return Vocabulary(V, Tokenizer.from_str(data.decode("utf-8")))
+        return Tokenizer.from_str(data.decode("utf-8"))
     except Exception as error:  # the library raises nothing narrower
-        raise Damaged(f"{run.folder}: its {TOKENIZER} cannot be read: {error}; copy it anew") from error
+        raise Damaged(f"{folder}: its {TOKENIZER} cannot be read: {error}; copy it anew") from error

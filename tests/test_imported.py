@@ -97,6 +97,10 @@ def test_a_published_model_is_a_run(theirs, capsys):
     tokens = np.arange(5)[None]
     same(model.logits(cfg, params, tokens), model.logits(cfg, wanted, tokens), 0)
     assert cli(capsys, "import", "theirs", "-o", "mine")[0] == 2
+    for line in (["eval", "theirs", "--data", "text.txt"], ["trace", "theirs", "--prompt", "a"]):
+        code, said = cli(capsys, *line, *(["-o", "r.safetensors"] if line[0] == "trace" else []))
+        assert code == 2
+        assert "import theirs` makes one of this published model" in said
     assert cli(capsys, "import", "theirs")[0] == 0
     assert "llama-L16" in cli(capsys, "runs")[1]
 
@@ -108,8 +112,12 @@ def test_one_file_in_another_dtype(dtype, tmp_path):
         name: a.astype(dtype) for name, a in unload(init(config_of(LLAMA), 3), config_of(LLAMA)).items()
     }
     save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    _, params, _ = weights_of(import_run(tmp_path, tmp_path, [], name="mine"))
+    (tmp_path / "config.json").write_text(
+        json.dumps(LLAMA | {"model_type": "mistral", "sliding_window": None})
+    )
+    run = import_run(tmp_path, tmp_path, [], name="mine")
+    assert (run.record["imported"]["model_type"], run.record["imported"]["model"]) == ("mistral", "llama")
+    _, params, _ = weights_of(run)
     for name, a in unload(params, config_of(LLAMA)).items():
         same(a, tensors[name].astype(np.float32), 0)
 
@@ -258,6 +266,15 @@ WRONG = {  # what is done to the folder, and what is said
         lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"hidden_size": 32})),
         "expected [",
     ),
+    "an index that is no JSON": (
+        lambda f: (f / "model.safetensors.index.json").write_text("{x"),
+        "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); expected the "
+        "index of the shards of a model",
+    ),
+    "a tokenizer that is none": (
+        lambda f: (f / "tokenizer.json").write_bytes(b"\xffgarbage"),
+        "theirs: its tokenizer.json cannot be read",
+    ),
     "an index without a map": (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "weight_map"),
     "a tensor in no file": (
         lambda f: (f / "model.safetensors.index.json").write_text(
@@ -285,13 +302,15 @@ def test_what_does_not_fit_is_refused_before_it_is_read(theirs, capsys, monkeypa
     assert "needs at least" in cli(capsys, "import", "theirs")[1]
 
 
-def test_an_altered_tokenizer_is_not_believed(theirs, capsys):
+def test_an_altered_tokenizer_is_not_believed(theirs, capsys, monkeypatch):
     cli(capsys, "import", "theirs", "-o", "mine")
     path = theirs.parent / "mine" / "public" / "tokenizer.json"
     path.write_text(path.read_text().replace("ü", "u") + " ")
     assert "not the file that was imported" in cli(capsys, "generate", "mine")[1]
     (theirs / "tokenizer.json").write_text("{}")
-    cli(capsys, "import", "theirs", "-o", "other")
+    with monkeypatch.context() as bare:  # import cannot know it without the library
+        bare.setattr("peref.imported.find_spec", lambda name: None)
+        assert cli(capsys, "import", "theirs", "-o", "other")[0] == 0
     assert "its tokenizer.json cannot be read" in cli(capsys, "generate", "other")[1]
 
 

@@ -294,6 +294,8 @@ REFUSED = {
     "seg is [2]; expected [1, 2]": ["--prompt", "ab", "--place", "flat.json", "-o", "r.safetensors"],
     "no layer 7": ["--prompt", "ab", "--layers", "7", "-o", "r.safetensors"],
     "expected numbers of tokens": ["--tokens", "words.txt", "-o", "r.safetensors"],
+    "w.txt: Error while deserializing header": [*("--layer", "1", "--input", "w.txt", "-o", "r.safetensors")],
+    "w.txt: not JSON": ["--prompt", "ab", "--place", "w.txt", "-o", "r.safetensors"],
     "expected layers.1.input, [T,16] or [1,T,16]": [
         *("--layer", "1", "--input", "x.safetensors", "-o", "r.safetensors")
     ],
@@ -304,6 +306,7 @@ REFUSED = {
 def test_what_is_wrong_is_one_line_and_leaves_nothing(words, made, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text("one two")
+    (tmp_path / "w.txt").write_text("one two")
     (tmp_path / "odd.json").write_text('{"positions": [[0], [1, 2]]}')
     (tmp_path / "flat.json").write_text('{"seg": [1, 2]}')
     safetensors.numpy.save_file({"x": np.zeros((2, 3, 16))}, tmp_path / "x.safetensors")

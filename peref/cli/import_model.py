@@ -33,7 +33,7 @@ def command(given: Given) -> Document:
     of, cfg = run.record["imported"], model_of(run)
     name, option = ("generate", "--prompt") if isinstance(cfg, Pair) else ("eval", "--data")
     said = {
-        "model": f"{of['model']}, {counted(len(of['files']), 'file')} of {of['folder']}",
+        "model": f"{of['model_type']}, {counted(len(of['files']), 'file')} of {of['folder']}",
         **cycles(cfg),
         "run": str(run.folder),
         "next": text.command(name, run.folder, option, "TEXT"),

@@ -13,9 +13,9 @@ from peref.huggingface.facts import DIFFERS, MEANS, OWN, TEXT
 WORDS = {dict: "an object", list: "a list", str: "a word", bool: "true or false", int: "a number"}
 
 
-def load_json(path: Path) -> dict[str, Any]:
+def load_json(path: Path, what: str = "the config.json of a model") -> dict[str, Any]:
     """The JSON object in a file. Raises PerefError, naming it, for a file that cannot be read and Damaged
-    for what is no JSON object.
+    for what is no JSON object; `what` is expected there.
     """
     with explained(path, "read"):
         text = path.read_bytes()
@@ -23,11 +23,9 @@ def load_json(path: Path) -> dict[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         why = error or type(error).__name__
-        raise Damaged(f"{path}: not JSON: {why}; expected the config.json of a model") from error
+        raise Damaged(f"{path}: not JSON: {why}; expected {what}") from error
     if not isinstance(found, dict):
-        raise Damaged(
-            f"{path}: holds a {type(found).__name__}; expected an object, the config.json of a model"
-        )
+        raise Damaged(f"{path}: holds a {type(found).__name__}; expected an object, {what}")
     return found
 
 

@@ -67,7 +67,7 @@ def files_of(folder: Path) -> tuple[tuple[str, ...], set[str]]:
     """The files with tensors, and the tensors that an index lists. Raises Misuse where one is missing."""
     listed: dict[str, Any] = {}
     if (folder / INDEX).is_file():
-        listed = load_json(folder / INDEX).get("weight_map", {})
+        listed = load_json(folder / INDEX, "the index of the shards of a model").get("weight_map", {})
         if not listed or not all(
             isinstance(name, str) and Path(name).name == name for name in listed.values()
         ):
