@@ -4,6 +4,7 @@ what theirs before it make, and a changed model is named for what was changed.
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from peref.golden.spec.files import Tensor
 from peref.porting import unload
 from peref.trace import OF_LAYER, WHOLE, described, trace
 from peref.trace_diff import other_config, other_steps
+from peref.trace_diff.evidence import collapsed
 from peref.trace_diff.first import renamed, walk_of
 from peref.trace_diff.steps import Engine, follow, group_of
 from peref.trace_diff.verdicts import Traces
@@ -467,7 +469,7 @@ def test_few_tensors_are_enough():
     for some, first in ((kept, "layers.0.leaving"), ({"logits": theirs["logits"]}, "logits")):
         walk = walked(GPT_OSS, some, params)
         assert (walk.found.name, walk.found.readings[0].does) == (first, "layer 0 has a window of 4")
-        assert walk.lacking()[:2] == ["embedded", "input of 2 layers"]
+        assert len(walk.missing) == len(theirs) - len(some)
 
 
 def test_another_tensor_or_shape_under_a_name():
@@ -582,7 +584,7 @@ def test_the_command(reference, capsys, tmp_path):
         whole = {n: np.ascontiguousarray(x.bits) for n, x in tensors.items() if "scores" not in n}
         save_file(whole, f"{path}.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "good.safetensors")
-    of_all = "(class C, each by what yours before it make); not in good.safetensors: scores of 2 layers"
+    of_all = "(class C, each by what theirs before it make); not in good.safetensors: scores of layers 0, 1"
     assert (code, said.strip()) == (0, f"{len(names) - 2} tensors agree {of_all}"), said
     code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors")
     assert code == 1
@@ -610,7 +612,10 @@ def test_the_command(reference, capsys, tmp_path):
 def test_what_cannot_be_compared_is_said(reference, capsys):
     save_file({"other": np.zeros(3, np.float32)}, "other.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
-    assert (code, "they have no tensor in common; the reference has embedded, " in said) == (2, True), said
+    assert (
+        code,
+        "no tensor in common with the reference; it has other, expected embedded, " in said,
+    ) == (2, True), said
     save_file({"embedded": np.zeros((1, 9, 32), np.int32)}, "other.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
     assert (code, "embedded has dtype I32; expected one of F64, F32, F16, BF16; " in said) == (2, True), said
@@ -624,6 +629,76 @@ def test_what_cannot_be_compared_is_said(reference, capsys):
             json.dump({key: value for key, value in (about | edit).items() if value is not None}, file)
         code, said = cli(capsys, "diff", "ref.safetensors", "ref.safetensors")
         assert (code, words in said) == (2, True), said
+
+
+def test_a_trace_says_itself_what_it_is_of(reference, capsys):
+    """Its JSON may be missing, and is refused where it is of another trace; of tensors that neither is with
+    no model is known.
+    """
+    two = ("diff", "ref.safetensors", "ref.safetensors")
+    about, agree = (
+        json.loads(Path("ref.json").read_text()),
+        f"{len(load_file('ref.safetensors'))} tensors agree",
+    )
+    for change, code, words in (
+        ({"source": "gone"}, 0, agree),
+        (
+            {"tokens": [[1] * 14]},
+            2,
+            "ref.json: it is of another trace than ref.safetensors, with other tokens; ",
+        ),
+        (None, 0, agree),
+    ):
+        Path("ref.json").unlink() if change is None else Path("ref.json").write_text(
+            json.dumps(about | change)
+        )
+        found, said = cli(capsys, *two)
+        assert (found, words in said) == (code, True), said
+    save_file(load_file("ref.safetensors"), "ref.safetensors")
+    for beside, code, words in (
+        (None, 2, "nothing says of which model and tokens: put the ref.json that trace wrote beside it"),
+        (about, 0, agree),
+        (
+            about | {"tensors": about["tensors"][1:]},
+            2,
+            "of another trace than ref.safetensors, with other tensors",
+        ),
+    ):
+        if beside:
+            Path("ref.json").write_text(json.dumps(beside))
+        found, said = cli(capsys, *two)
+        assert (found, words in said) == (code, True), said
+    assert cli(capsys, *two, "--rule", "allclose")[0] == 0
+
+
+def test_names_are_told_in_few_words(reference, capsys):
+    """What is missing with its layers, a whole layer as one; and theirs that the reference has not."""
+    save_file({n: a for n, a in load_file("ref.safetensors").items() if ".1." not in n}, "theirs.safetensors")
+    assert (
+        "not in theirs.safetensors: all of layer 1\n"
+        in cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")[1]
+    )
+    both = load_file("ref.safetensors")
+    other = {n.replace("q_turned", "q_rotated"): a for n, a in both.items()} | {
+        "layers.7.q": both["layers.1.q"]
+    }
+    save_file(other, "theirs.safetensors")
+    said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")[1]
+    strange = "q_rotated of layers 0, 1, q of layer 7"
+    assert f"not in theirs.safetensors: q_turned of layers 0, 1; not in the reference: {strange}\n" in said, (
+        said
+    )
+    data = json.loads(cli(capsys, "diff", "ref.safetensors", "theirs.safetensors", "--json")[1])
+    assert data["unknown"] == ["layers.0.q_rotated", "layers.1.q_rotated", "layers.7.q"], data
+    layers = [
+        f"{front}{n}.{step}"
+        for front in ("gradient.layers.", "gradient.parameter.")
+        for n in (0, 1)
+        for step in "qk"
+    ]
+    assert collapsed(layers, layers) == ["every gradient"]
+    assert collapsed(layers[4:], layers) == ["every gradient of a parameter"]
+    assert collapsed(layers[:3], layers) == ["all of gradient.layer 0", "gradient.q of layer 1"]
 
 
 def test_other_weights_than_those_of_the_trace_are_left_out():

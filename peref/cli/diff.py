@@ -31,7 +31,7 @@ def command(given: Given) -> Document:
     """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
     Where FIRST is what `trace` wrote, they are gone through in the order of computation, each judged by what
-    yours before it make, up to the first that differs, which is diagnosed.
+    theirs before it make, up to the first that differs, which is diagnosed.
 
     Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences
     are diagnosed as `check` does.
@@ -71,7 +71,7 @@ def walk_data(walk: Walk) -> dict[str, Any]:
     found = walk.found
     differ = {} if found is None else {found.name: found.verdict.words or beyond(found.verdict)}
     diagnosed = [] if found is None else [found.data()]
-    of_walk = {"missing": walk.missing, "diagnosed": diagnosed, "notes": walk.notes}
+    of_walk = {"missing": walk.missing, "unknown": walk.unknown, "diagnosed": diagnosed, "notes": walk.notes}
     return {"rule": "golden", "differ": differ, "agree": len(walk.agree)} | of_walk
 
 
@@ -83,5 +83,6 @@ def walk_lines(walk: Walk, second: str, limit: str) -> Iterator[str]:
     yield from walk.notes
     before = " before it" if walk.found else ""
     agree = f"{counted(len(walk.agree), 'tensor')}{before} {'agrees' if len(walk.agree) == 1 else 'agree'}"
-    missing = f"; not in {second}: {', '.join(walk.lacking())}" if walk.missing else ""
-    yield f"{agree} (class {limit}, each by what yours before it make){missing}"
+    missing = f"; not in {second}: {', '.join(walk.lacking)}" if walk.missing else ""
+    strange = f"; not in the reference: {', '.join(walk.strange)}" if walk.unknown else ""
+    yield f"{agree} (class {limit}, each by what theirs before it make){missing}{strange}"

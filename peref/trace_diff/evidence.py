@@ -2,6 +2,8 @@
 ones, which readings give it.
 """
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from peref.golden.spec.rule import Verdict
 from peref.trace_diff.readings import Reading
 
 MOST_SHOWN = 3
+OF_A_LAYER = re.compile(r"(.*?)(?:layers\.)?\b(\d+)\.(.+)")  # what stands before, the layer, the step
 UNRELATED = "no simple relation to what it must be was found"
 
 
@@ -154,6 +157,33 @@ def listed_places(places: Any, most: int = 6) -> str:
     rest = sum(b - a + 1 for a, b in runs[most:])
     more = f" and {rest} more" if rest else ""
     return ", ".join(said[:most]) + more
+
+
+def collapsed(names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Names of tensors in few words: a step's of all layers once, and as a whole what is missing of the
+    `known` as a whole: every gradient, all of layer 3, scores of layers 0 to 2.
+    """
+    left, said, steps = set(names), dict[str, list[int]](), list(known)
+    of_layer: dict[tuple[str, int], list[str]] = {}
+    for name in steps:
+        if found := OF_A_LAYER.match(name):
+            of_layer.setdefault((found[1], int(found[2])), []).append(name)
+    for front in ("gradient.", "gradient.parameter."):
+        whole = [name for name in steps if name.startswith(front)]
+        if whole and left.issuperset(whole):
+            said[f"every {front[:-1]}".replace(".", " of a ")] = []
+            left -= {*whole}
+    for name in names:
+        found = OF_A_LAYER.match(name)
+        key = (found[1], int(found[2])) if found else ("", -1)
+        if found and len(of_layer.get(key, ())) > 1 and left.issuperset(of_layer[key]):
+            said.setdefault(f"all of {key[0]}", []).append(key[1])
+            left -= {*of_layer[key]}
+        elif found and name in left:
+            said.setdefault(f"{key[0]}{found[3]} of ", []).append(key[1])
+        elif name in left:
+            said[name] = []
+    return [f"{words}{in_layers(layers)}" if layers else words for words, layers in said.items()]
 
 
 def in_layers(layers: list[int]) -> str:

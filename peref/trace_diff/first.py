@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from peref.config import Config
-from peref.errors import Damaged, Misuse, PerefError, counted
+from peref.errors import Damaged, Misuse, PerefError
+from peref.errors import explained as unreadable
 from peref.evaluate import weights_of
-from peref.golden.spec.files import Tensor, read_tensors, strict_json
+from peref.golden.spec.files import Tensor, read_tensors, strict_json, whole_header
 from peref.golden.spec.rule import ROUNDOFF, Verdict
 from peref.pair import model_from_json
 from peref.parameters import half_of
@@ -22,8 +23,9 @@ from peref.porting import load, names_of, ours_of
 from peref.porting.files import CONFIG, published
 from peref.runs import open_run
 from peref.store import is_file, read_bytes
+from peref.trace import OF_LAYER
 from peref.trace_diff.causes import MOST_FOLLOWED, diagnosed, small_error
-from peref.trace_diff.evidence import Differing
+from peref.trace_diff.evidence import Differing, collapsed
 from peref.trace_diff.steps import layer_and_step
 from peref.trace_diff.verdicts import OF_PARAMETER, Traces
 from peref.xp import Arrays
@@ -34,36 +36,65 @@ TRACE_FORMAT = "peref trace 1"
 @dataclass(frozen=True)
 class Walk:
     """What came of two traces: how many tensors agree before the first that differs, which of the reference
-    are missing in theirs, and what else is to be said.
+    are missing in theirs, and what else is to be said. `of`: all names of the reference; `came`: all
+    of theirs; `unknown`: those that the reference has not.
     """
 
     agree: tuple[str, ...]
     missing: tuple[str, ...]
     found: Differing | None
     notes: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
+    came: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
+    @property
     def lacking(self) -> list[str]:
-        """What is missing, a line of a layer's once: scores of 6 layers."""
-        steps: dict[str, int] = {}
-        for name in self.missing:
-            layer, step = layer_and_step(name.removeprefix("encoder."))
-            steps[step if layer >= 0 else name] = steps.get(step, 0) + (layer >= 0)
-        return [f"{step} of {counted(n, 'layer')}" if n else step for step, n in steps.items()]
+        """What is missing in theirs, in few words."""
+        return collapsed(self.missing, self.of)
+
+    @property
+    def strange(self) -> list[str]:
+        """What the reference has not, in few words."""
+        return collapsed(self.unknown, self.came)
 
 
 def said_of_trace(path: Path) -> dict[str, Any] | None:
-    """What the JSON beside a trace says of it; None where the tensors at `path` are no trace."""
-    beside = path.with_suffix(".json")
-    if path.suffix != ".safetensors" or not is_file(beside):
+    """What trace wrote of its tensors at `path`, into that file and as JSON beside it; None where they are no
+    trace. Raises Misuse where they are and nothing says of what, or the JSON is of another trace.
+    """
+    if path.suffix != ".safetensors" or not is_file(path):
         return None
-    found = strict_json(read_bytes(beside), str(beside))
+    beside, (inside, names) = path.with_suffix(".json"), written_into(path)
+    found = strict_json(read_bytes(beside), str(beside)) if is_file(beside) else inside
     if not isinstance(found, dict) or not str(found.get("format", "")).startswith("peref trace"):
+        found = inside
+    if found is None:
+        if any(layer_and_step(name)[1] in OF_LAYER for name in names if name.startswith("layers.")):
+            what = f"{path} has the tensors of a trace and nothing says of which model and tokens"
+            raise Misuse(f"{what}: put the {beside.name} that trace wrote beside it, or say --rule allclose")
         return None
     if found["format"] != TRACE_FORMAT:
         raise Misuse(f"{beside}: format is {found['format']!r}; this peref reads {TRACE_FORMAT!r}")
     if lacking := {"config", "tokens", "tensors"} - found.keys():
         raise Damaged(f"{beside}: no {min(lacking)} in it; expected the JSON that trace wrote")
+    other = [key for key in found if key != "source" and found[key] != (inside or found).get(key)]
+    if {one["name"] for one in found["tensors"]} != names:
+        other = ["tensors"]
+    if other:
+        what = f"{beside}: it is of another trace than {path.name}, with other {other[0]}"
+        raise Misuse(f"{what}; put the one that trace wrote with it there, or remove it")
     return found
+
+
+def written_into(path: Path) -> tuple[dict[str, Any] | None, set[str]]:
+    """What trace says of its tensors in their own file, None where it says nothing; their names."""
+    with unreadable(path, "read"), path.open("rb") as file:
+        first = file.read(8)
+        header = whole_header(first + file.read(int.from_bytes(first, "little")), str(path))
+    note = (header.pop("__metadata__", None) or {}).get("peref")
+    meta = strict_json(note.encode(), str(path)).get("meta", {}) if note else {}
+    return (meta if str(meta.get("format", "")).startswith("peref trace") else None), {*header}
 
 
 def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: str = "C") -> Walk:
@@ -73,14 +104,22 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     no trace.
     """
     ours, came = read_tensors(path), read_tensors(second)
-    came |= renamed(came, words)
+    public = renamed(came, words)
     for name in (one for one in ours if one in came and came[one].dtype not in ROUNDOFF):
         asked = f"expected one of {', '.join(ROUNDOFF)}; write it in the dtype that it was computed in"
         raise Misuse(f"{second}: {name} has dtype {came[name].dtype}; {asked}")
+    strange = [name for name in came if name not in ours and not (public and name.startswith(OF_PARAMETER))]
+    came |= public
+    if came.keys().isdisjoint(ours):
+        some, mine = (", ".join([*of][:3]) or "none" for of in (came, ours))
+        raise Misuse(f"{second}: no tensor in common with the reference; it has {some}, expected {mine}, ...")
     params, notes = weights_of_trace(words, path)
     if "encoder" in words["config"]:
-        return walk_of_both(ours, came, words, limit, params, notes)
-    return walk_of(Traces(ours, came, dict(words), limit, params, notes))
+        walk = walk_of_both(ours, came, words, limit, params, notes)
+    else:
+        walk = walk_of(Traces(ours, came, dict(words), limit, params, notes))
+    names = tuple(one["name"] for one in words["tensors"])
+    return replace(walk, of=names, unknown=tuple(strange), came=tuple(came))
 
 
 def walk_of_both(
@@ -122,9 +161,6 @@ def walk_of_both(
 def walk_of(t: Traces) -> Walk:
     """Theirs in the order of computation, up to the first that differs."""
     missing = tuple(name for name in t.order if name not in t.came)
-    if len(missing) == len(t.order):
-        first = ", ".join(t.order[:3])
-        raise Misuse(f"they have no tensor in common; the reference has {first}, ...")
     agree, doubtful, failing = list[str](), list[tuple[str, Verdict]](), list[tuple[str, Verdict]]()
     for name, verdict, by_theirs in judged_in_order(t):
         if not verdict.worst <= t.most:

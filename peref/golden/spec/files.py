@@ -117,13 +117,18 @@ def tensors(data: bytes, where: str, header: dict[str, Any] | None = None) -> di
             raise Damaged(f"{where}: a tensor is called {name[:80]!r}; expected {said}")
         if dtype not in FORMATS or len(shape) > MOST_AXES or len(about) > 3:
             said = f"a dtype of {', '.join(FORMATS)}, at most {MOST_AXES} axes, and nothing else"
-            raise Damaged(f"{where}: {name} is {str(about)[:80]}; expected {said}")
+            raise Damaged(f"{where}: {name} is {dtype} of shape {str(shape)[:80]}; expected {said}")
         found[name] = Tensor(dtype, np.frombuffer(payload[name], FORMATS[dtype]).reshape(shape))
     return found
 
 
 def header_of(data: bytes, where: str) -> dict[str, Any]:
     """What the header of a safetensors file says of each tensor. Raises Damaged."""
+    return {name: about for name, about in whole_header(data, where).items() if name != "__metadata__"}
+
+
+def whole_header(data: bytes, where: str) -> dict[str, Any]:
+    """The header of a safetensors file, what else was written into it under __metadata__. Raises Damaged."""
     length = int.from_bytes(data[:8], "little")
     if not len(data) - 8 >= length <= LONGEST_HEADER:
         said = f"{len(data)} bytes, which begin with a header of {length}"
@@ -131,7 +136,7 @@ def header_of(data: bytes, where: str) -> dict[str, Any]:
     header = strict_json(data[8 : 8 + length], where)
     if data[8:9] != b"{":
         raise Damaged(f"{where}: its header does not begin with {{; not a safetensors file")
-    return {name: about for name, about in header.items() if name != "__metadata__"}
+    return header
 
 
 def read_tensors(path: Path, most: float = math.inf) -> dict[str, Tensor]:
