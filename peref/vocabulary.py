@@ -50,7 +50,8 @@ class Vocabulary:
             said = text.decode("utf-8")
             numbers = np.array(self._encoded(said) if self.tokenizer else said.split(), np.int64)
         except (ValueError, OverflowError) as error:
-            raise Misuse(f"{text[:40]!r} is not what was expected, {what}") from error
+            came = text[:40].decode(errors="replace")
+            raise Misuse(f"{came!r} is not what was expected, {what}") from error
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.V:
             wrong = numbers[(numbers < 0) | (numbers >= self.V)][0]
             raise Misuse(f"{wrong} is none of the {self.V:,} tokens of this model")
@@ -60,7 +61,7 @@ class Vocabulary:
         """The tokens [N] of what is written on from. Raises Misuse as `tokens` does, and for none."""
         found = self.tokens(os.fsencode(text))
         if not found.size:
-            raise Misuse("the prompt is empty; give it at least one token to go on from")
+            raise Misuse("the prompt is empty; give it at least one token")
         return found
 
     def _encoded(self, said: str) -> list[int]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,7 +225,11 @@ def test_without_a_tokenizer_there_are_numbers(theirs, capsys):
     found, _ = json.JSONDecoder().raw_decode(said)  # behind it may stand that kernels are compiled
     assert found["text"].split() == [str(n) for n in found["tokens"]]
     assert "none of the 290 tokens" in cli(capsys, "generate", "mine", "--prompt", "7 290")[1]
-    assert "numbers of tokens" in cli(capsys, "generate", "mine", "--prompt", "seven")[1]
+    said = cli(capsys, "generate", "mine", "--prompt", "seven")[1]
+    assert said.startswith("error: 'seven' is not what was expected, numbers of tokens")
+    pytest.importorskip("matplotlib", reason="pictures are an extra")
+    assert cli(capsys, "show", "--run", "mine", "-o", "a.svg")[0] == 0
+    assert "as it was imported, with rope" in Path("a.svg").read_text()
 
 
 def quantised(path):

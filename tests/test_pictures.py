@@ -556,6 +556,9 @@ def test_a_run_whose_layers_have_several_encodings_and_settings(show, tmp_path):
     (one,) = json.loads(out)["pictures"]
     assert (code, one["name"], one["path"]) == (0, "rope+alibi", "rope+alibi.png")
     assert one["panels"][0] == "rope: frequencies"
+    assert "layer 1: attention of the last token" in one["panels"]
+    code, out, _ = show("--run", run, "--prompt", "def f(x)", "--layer", "0", "--json")
+    assert not [title for title in json.loads(out)["pictures"][0]["panels"] if title.startswith("layer 1: ")]
     assert one["panels"][-4:] == [f"layer {layer}, head {head}" for layer in (0, 1) for head in (0, 1)]
     assert show("rope,alibi")[2].startswith("error: rope,alibi is a cycle; show one of its members")
 

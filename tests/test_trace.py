@@ -277,6 +277,7 @@ def test_one_layer_of_a_published_model_on_somebodys_states(made, capsys, tmp_pa
 
 
 REFUSED = {
+    "error: the prompt is empty; give it at least one token\n": ["--prompt", "", "-o", "r.safetensors"],
     "NAME.safetensors": ["--prompt", "a", "-o", "ref.npz"],
     "expected one of: --prompt": ["--prompt", "a", "--tokens", "t.txt", "-o", "r.safetensors"],
     "--layer N with --input": ["--layer", "1", "-o", "r.safetensors"],
@@ -293,7 +294,7 @@ REFUSED = {
     "expected positions, [2] or [axes,1,2]": ["--prompt", "ab", "--place", "odd.json", "-o", "r.safetensors"],
     "seg is [2]; expected [1, 2]": ["--prompt", "ab", "--place", "flat.json", "-o", "r.safetensors"],
     "no layer 7": ["--prompt", "ab", "--layers", "7", "-o", "r.safetensors"],
-    "expected numbers of tokens": ["--tokens", "words.txt", "-o", "r.safetensors"],
+    "words.txt: 'one' is none; expected numbers of tokens": ["--tokens", "words.txt", "-o", "r.safetensors"],
     "w.txt: Error while deserializing header": [*("--layer", "1", "--input", "w.txt", "-o", "r.safetensors")],
     "w.txt: not JSON": ["--prompt", "ab", "--place", "w.txt", "-o", "r.safetensors"],
     "expected layers.1.input, [T,16] or [1,T,16]": [

@@ -3,9 +3,11 @@ positions.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -52,7 +54,11 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 )
 @option("--len L", "The length trained for.", options.SIZE, default=Config.L)
 @option("--run", "Use the weights of this run, and draw its attention over a prompt.", options.RUN)
-@option("--layer", "The layer of the run to show.  [default: the first with NAME]", int)
+@option(
+    "--layer",
+    "The layer of the run to show.  [default: the first with NAME; without NAME, of each kind]",
+    int,
+)
 @option(
     "--config public",
     "A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it. "
@@ -60,7 +66,10 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
     options.FILE,
     multiple=True,
 )
-@option("--prompt", "The text that the run attends over.  [default: three lines of C]")
+@option(
+    "--prompt",
+    "The text that the run attends over.  [default: lines of C; without tokenizer.json, the first tokens]",
+)
 @options.set_option
 def command(given: Given) -> Document:
     """Draw what the encoding NAME does, or several in one layer (rope+alibi): frequencies, bias over
@@ -129,24 +138,34 @@ def drawing() -> Any:
 
 
 def picture(
-    path: Path, subject: Subject, about: str = "", layers: list[list[Image]] | None = None
+    path: Path,
+    subject: Subject,
+    about: str = "",
+    layers: list[list[Image]] | None = None,
+    others: Mapping[str, Subject] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Draw one encoding to `path`; what was drawn, as data."""
+    """Draw one encoding, and those of `others` under their words, to `path`; what was drawn, as data."""
     if path.suffix not in PICTURE_KINDS:
         raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(PICTURE_KINDS)}")
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
-    chosen = ", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none"
     start = f"as it starts, for length {subject.cfg.L:,}"
     symbols = pictures.in_a_line(e)
-    lines = [f"{e.formula}        {e.paper}", *([symbols] if symbols else []), f"options: {chosen}"]
+    lines = [f"{e.formula}        {e.paper}", *([symbols] if symbols else []), options_of(subject)]
     lines += [f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]
     filled = [hook for hook in HOOKS if getattr(e, hook)]
     title = f"{subject.name}  ({', '.join(filled) or 'no hook'})"
+    for words, other in others.items():
+        panels += [replace(panel, title=f"{words}: {panel.title}") for panel in effects(other)]
+        lines.append(f"{words}: {other.name}, {options_of(other)}")
     if subject.under:
         title += f", BUT THE WEIGHTS WERE TRAINED UNDER {subject.under}"
     store.write_bytes(path, pictures.drawn(path.suffix, title, lines, panels, layers or []))
     titles = [p.title for p in [*panels, *(image for row in layers or [] for image in row)]]
     return {"name": subject.name, "path": str(path), "panels": titles}
+
+
+def options_of(subject: Subject) -> str:
+    return "options: " + (", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none")
 
 
 def short(value: Any) -> str:
@@ -155,21 +174,23 @@ def short(value: Any) -> str:
     return f"{value[0]:g} ... {value[-1]:g} ({len(value)})" if long else str(value)
 
 
-Drawn = tuple[Subject, str, list[list[Image]]]
+Drawn = tuple[Subject, str, list[list[Image]], Mapping[str, Subject]]
 
 
 def asked_for(given: Given, name: Any) -> Drawn:
-    """An encoding as it starts; or that of a layer of a run, words about the run, and its attention over a
-    prompt.
+    """An encoding as it starts; or that of a layer of a run, words about the run, its attention over a
+    prompt, and the first layer of each other kind where none was chosen.
     """
     if given.run is None:
-        return fresh(choose(name, given.settings), given.L), "", []
+        return fresh(choose(name, given.settings), given.L), "", [], {}
     found, layer, prompt = weights_found(open_run(given.run), pe=name), given.layer, given.prompt
     chosen = [] if name is None else [one for one, _ in choose(name)["pe"]]
     if len(chosen) > 1 and chosen != [one for one, _ in found.cfg.pe]:
         raise Misuse(f"{name} is not the cycle of the run, {found.cfg.named}; say which one of them to show")
     name = chosen[0] if len(chosen) == 1 else None
     known = found.vocabulary
+    if prompt is None and known.measure == "bits/token":  # whose tokens have no text
+        prompt = " ".join(map(str, range(min(known.V, LONGEST // 2))))
     tokens = known.tokens(os.fsencode(PROMPT if prompt is None else prompt))
     words = None if known.of_bytes else [known.text([n]) for n in tokens]
     cfg = found.cfg
@@ -180,7 +201,10 @@ def asked_for(given: Given, name: Any) -> Drawn:
         has = f"--prompt has {counted(len(tokens), known.unit)}"
         raise Misuse(f"{has}; expected 1 to {LONGEST}, so that a map can be read")
     names_of = [cfg.pe[n % len(cfg.pe)][0] for n in range(cfg.layers)]
+    kinds = dict[str, int]()
     if layer is None:
+        for n in range(cfg.layers if name is None else 0):
+            kinds.setdefault(text.cycle([cfg.pe[n % len(cfg.pe)]]), n)
         layer = 0 if name is None else names_of.index(name)
     if not 0 <= layer < cfg.layers:
         raise Misuse(f"--layer is {layer}; the run has layers 0 to {cfg.layers - 1}")
@@ -189,10 +213,12 @@ def asked_for(given: Given, name: Any) -> Drawn:
         raise Misuse(f"{has}; the layers are: {', '.join(names_of)}")
     own = cfg.pe == found.cfg.pe
     under_what = "" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named
-    subject = replace(trained_subject(cfg, found.params, layer), under=under_what)
-    about = f"layer {layer} of {found.run.folder}, step {found.step:,}"
-    about += f", trained with {text.cycle(found.cfg.pe)} at length {cfg.L:,}"
-    return subject, about, maps(cfg, found.params, tokens, words)
+    subject = lambda n: replace(trained_subject(cfg, found.params, n), under=under_what)
+    others = {f"layer {n}": subject(n) for n in kinds.values() if n != layer}
+    trained = f"step {found.step:,}, trained" if found.run.record["steps"] else "as it was imported,"
+    about = f"layer {layer} of {found.run.folder}, {trained} with {text.cycle(found.cfg.pe)}"
+    about += f" at length {cfg.L:,}"
+    return subject(layer), about, maps(cfg, found.params, tokens, words), others
 
 
 def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, Any]]:

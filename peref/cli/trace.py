@@ -1,5 +1,6 @@
 """trace: every tensor on the way of a forward pass, for an engine that is to give the same."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,15 +120,13 @@ def chosen_layers(said: str | None, cfg: Config | Pair) -> list[int]:
 
 def numbers(path: str) -> np.ndarray:
     """The token numbers [T] in a file."""
-    said = store.read_bytes(Path(path)).strip().removeprefix(b"[").removesuffix(b"]")
-    what = "expected numbers of tokens with blanks or commas between them"
-    try:
-        found = np.array([int(word) for word in said.replace(b",", b" ").split()], np.int64)
-    except (ValueError, OverflowError) as error:
-        raise Misuse(f"{path}: {what}: {error}") from error
-    if not found.size:
+    said = store.read_bytes(Path(path)).decode(errors="replace").strip().removeprefix("[").removesuffix("]")
+    words, what = said.replace(",", " ").split(), "expected numbers of tokens with blanks or commas between"
+    if strange := [word for word in words if not re.fullmatch("-?[0-9]{1,18}", word)]:
+        raise Misuse(f"{path}: {strange[0][:40]!r} is none; {what}")
+    if not words:
         raise Misuse(f"{path} is empty; {what}")
-    return found
+    return np.array([int(word) for word in words], np.int64)
 
 
 def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, str, str | None, Any]:
