@@ -492,6 +492,62 @@ def test_another_tensor_or_shape_under_a_name():
     assert walked(GPT_OSS, squeezed, params).found is None
 
 
+SHAPES = {  # the tensor, what came of it, what is said and what is to be done
+    "token put first": (
+        "embedded",
+        lambda x: np.concatenate([x[:, 3:4], x], 1),
+        "1 token more than the reference: 1 at the start, where tokenizers put a token of their own",
+        "give yours the tokens in the JSON beside the reference, or trace those that yours reads (--tokens)",
+    ),
+    "token missing": (
+        "embedded",
+        lambda x: x[:, 1:],
+        "1 token fewer than the reference: 1 at the start, ",
+        "give yours the tokens in the JSON",
+    ),
+    "padding": (
+        "embedded",
+        lambda x: np.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=7),
+        "it has 5 tokens more than the reference: 5 at the end; the others are alike",
+        "give yours the tokens in the JSON",
+    ),
+    "other text": ("embedded", lambda x: x[:, ::2], "it has 7 tokens fewer than the reference", "give yours"),
+    "sequences": (
+        "embedded",
+        lambda x: np.concatenate([x, x]),
+        "it has 2 sequences, a trace one",
+        "write that one",
+    ),
+    "cache": (
+        "layers.0.scores",
+        lambda x: np.pad(x, [(0, 0)] * 3 + [(0, 18)]),
+        "it has 18 keys more than there are tokens, as a cache has",
+        "write the first 14 alone",
+    ),
+    "heads": (
+        "layers.0.v",
+        lambda x: np.repeat(x, 2, 1),
+        "each key-value head is there 2 times, for the query heads that read it",
+        "write it once",
+    ),
+    "vocabulary": (
+        "logits",
+        lambda x: np.pad(x, [(0, 0)] * 2 + [(0, 24)]),
+        "it has 24 columns more than the vocabulary has tokens",
+        "write the first 40 alone",
+    ),
+}
+
+
+def test_why_a_shape_is_another_is_said():
+    params = drawn(GPT_OSS)
+    theirs = traced(GPT_OSS, params, "F32")
+    for name, change, known, cure in SHAPES.values():
+        found = walked(GPT_OSS, {name: Tensor("F32", change(theirs[name].bits))}, params).found
+        assert (found.name, known in found.known[1]) == (name, True), found
+        assert f"what to do    {cure}" in found.lines()[-1], found.lines()
+
+
 def test_gradients_are_gone_through_from_the_loss_backwards():
     params = drawn(BLOOM)
     both = trace(BLOOM, wide(params), tokens_of(BLOOM), gradients=True)

@@ -41,8 +41,8 @@ def diagnosed(t: Traces, name: str, verdict: Verdict, limit: str) -> Differing:
     """The tensor that is beyond class `limit`: where, and what gives it within that class."""
     axes, came = t.axes.get(name, []), t.came[name].dtype
     if name not in t.theirs:
-        known = about_shape(axes, t.ours[name].bits.shape, t.came[name].bits.shape)
-        return Differing(name, came, came, verdict, "", known=(known,))
+        said, cure = about_shape(axes, t.ours[name].wide, t.came[name].wide)
+        return Differing(name, came, came, verdict, "", known=tuple(said), cure=cure)
     found = Differing(name, came, t.dtype(name), verdict, where_wrong(verdict, axes, limit))
     made = {} if t.group(name) < -1 else t.made(t.engine, [name])
     facts = relations_of(t.theirs[name], made.get(name, t.ours[name].wide), axes, t.rows(name))

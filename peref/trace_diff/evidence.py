@@ -21,8 +21,8 @@ UNRELATED = "no simple relation to what it must be was found"
 
 @dataclass(frozen=True)
 class Differing:
-    """The first tensor that differs: its verdict, where it is wrong, which readings give it, and what is
-    known of it where none does. `judged`: the dtype that the rule takes it to be computed in.
+    """The first tensor that differs: its verdict, where it is wrong, which readings give it, and where
+    none does what is known of it and what to do. `judged`: the dtype that it is judged as computed in.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Differing:
     evidence: str = ""
     known: tuple[str, ...] = ()
     others: str = ""
+    cure: str = ""
 
     @property
     def in_dtype(self) -> str:
@@ -45,7 +46,8 @@ class Differing:
         shown, more = self.readings[:MOST_SHOWN], len(self.readings[MOST_SHOWN:])
         alike = [f"{one.does}; {one.says}" for one in shown]
         alike += [f"{counted(more, 'more reading gives', 'more readings give')} the same"] if more else []
-        cure = "make it what the config says" if self.readings else f"look at what computes {self.name}"
+        cure = self.cure or f"look at what computes {self.name}"
+        cure = "make it what the config says" if self.readings else cure
         said = [
             ("wrong", self.where),
             *(("or" if n else "looks like", words) for n, words in enumerate(alike)),
@@ -68,12 +70,50 @@ class Differing:
         }
 
 
-def about_shape(axes: list[str], wanted: Any, came: Any) -> str:
-    want, got = list(wanted), list(came)
-    words = f"its shape is {got}; expected {want}, [{','.join(axes)}]"
-    if sorted(got) == sorted(want) and len(set(want)) == len(want):
-        words += f"; transpose it by {[got.index(n) for n in want]} before it is written"
-    return words
+def about_shape(axes: list[str], want: np.ndarray, got: np.ndarray) -> tuple[list[str], str]:
+    """Which shape came in place of which and why, as far as that can be told; what to do, "" where not."""
+    came, asked = list(got.shape), list(want.shape)
+    said = f"its shape is {came}; expected {asked}, [{','.join(axes)}]"
+    if sorted(came) == sorted(asked) and len(set(asked)) == len(asked):
+        return [f"{said}; transpose it by {[came.index(n) for n in asked]} before it is written"], ""
+    if len(came) != len(asked):
+        return [said], ""
+    k = next(k for k, (m, n) in enumerate(zip(came, asked, strict=True)) if m != n)
+    axis, more, only = axes[k], came[k] - asked[k], f"write the first {asked[k]} alone"
+    if axis == "B":
+        return [said, f"it has {counted(came[k], 'sequence')}, a trace one"], "write that one alone"
+    if axis == "G" and came[k] % asked[k] == 0:
+        each = f"each key-value head is there {came[k] // asked[k]} times, for the query heads that read it"
+        return [said, each], "write it once"
+    if axis == "V" and more > 0:
+        return [said, f"it has {more} columns more than the vocabulary has tokens"], only
+    if axis in "TS" and axis in axes[:k] and more > 0:
+        return [said, f"it has {counted(more, 'key')} more than there are tokens, as a cache has"], only
+    if axis not in "TS":
+        return [said], ""
+    cure = (
+        "give yours the tokens in the JSON beside the reference, or trace those that yours reads (--tokens)"
+    )
+    return [said, tokens_apart(k, want, got)], cure
+
+
+def tokens_apart(k: int, want: np.ndarray, got: np.ndarray) -> str:
+    """How many tokens more or fewer came along axis k; where, if the others are alike."""
+    more, few = got.shape[k] - want.shape[k], min(got.shape[k], want.shape[k])
+    long, short = (got, want) if more > 0 else (want, got)
+    said = f"it has {counted(abs(more), 'token')} {'more' if more > 0 else 'fewer'} than the reference"
+    for front in range(abs(more) + 1):
+        rows = np.moveaxis(long, k, 0)[front : front + few]
+        if rows.shape == (same := np.moveaxis(short, k, 0)).shape and about_alike(rows, same):
+            at_start = f"{front} at the start, where tokenizers put a token of their own" if front else ""
+            at_end = f"{abs(more) - front} at the end" if front < abs(more) else ""
+            return f"{said}: {' and '.join(filter(None, (at_start, at_end)))}; the others are alike"
+    return said
+
+
+def about_alike(x: np.ndarray, y: np.ndarray) -> bool:
+    """To a few percent, not by the rule."""
+    return bool(np.abs(x - y).max(initial=0) <= 0.02 * np.abs(y).max(initial=1e-30))
 
 
 def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
@@ -117,13 +157,12 @@ def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) 
         found.append(f"it is {middle:.6g} times what it must be")
     elif middle < 0 and np.corrcoef(got.ravel(), -want.ravel())[0, 1] > 0.999:
         found.append("it has the opposite sign")
-    close = lambda x, y: bool(np.abs(x - y).max(initial=0) <= 0.02 * np.abs(y).max(initial=1e-30))
     for k, axis in enumerate(axes):
         if axis in "TSBHG" and got.shape[k] > 2:
             x, y = np.moveaxis(got, k, 0), np.moveaxis(want, k, 0)
-            found += [f"along axis {axis} it is moved by 1"] if close(x[1:], y[:-1]) else []
-            found += [f"along axis {axis} it is moved by -1"] if close(x[:-1], y[1:]) else []
-            found += [f"axis {axis} is in the opposite order"] if close(x[::-1], y) else []
+            found += [f"along axis {axis} it is moved by 1"] if about_alike(x[1:], y[:-1]) else []
+            found += [f"along axis {axis} it is moved by -1"] if about_alike(x[:-1], y[1:]) else []
+            found += [f"axis {axis} is in the opposite order"] if about_alike(x[::-1], y) else []
     return [*found, *of_channels(got, want)]
 
 
