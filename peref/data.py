@@ -60,6 +60,7 @@ class Corpus:
     sha256: str
     train: np.ndarray  # [N] uint8, read-only
     valid: np.ndarray  # [N] uint8, read-only
+    held: str = ""  # which part of it that is
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def read_text(path: Path) -> bytes:
 def last_tenth(name: str, source: str, body: bytes) -> Corpus:
     """Held out: the last 10 % of the bytes (rounded down)."""
     cut = len(body) - len(body) // 10
-    return assemble(name, source, [("", body[:cut])], [("", body[cut:])])
+    return assemble(name, source, [("", body[:cut])], [("", body[cut:])], "last tenth")
 
 
 def by_path(name: str, source: str, files: Files) -> Corpus:
@@ -229,10 +230,11 @@ def by_path(name: str, source: str, files: Files) -> Corpus:
     """
     marks = {path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest() for path, _ in files}
     held = set(sorted(marks, key=lambda path: marks[path])[: -(-len(files) // MANY)])
-    return assemble(name, source, [f for f in files if f[0] not in held], [f for f in files if f[0] in held])
+    parts = ([f for f in files if (f[0] in held) == valid] for valid in (False, True))
+    return assemble(name, source, *parts, f"files, one in {MANY}")
 
 
-def assemble(name: str, source: str, train: Files, valid: Files) -> Corpus:
+def assemble(name: str, source: str, train: Files, valid: Files, held: str = "") -> Corpus:
     """A corpus of two lists of files. Its digest covers which part each file is in, its path, its size and
     its content.
     """
@@ -241,7 +243,7 @@ def assemble(name: str, source: str, train: Files, valid: Files) -> Corpus:
         for path, body in files:
             digest.update(f"{part}\0{path}\0{len(body)}\0".encode("utf-8", "surrogateescape") + body)
     parts = (np.frombuffer(joined_text(files), np.uint8) for files in (train, valid))
-    return Corpus(name, source, digest.hexdigest(), *parts)
+    return Corpus(name, source, digest.hexdigest(), *parts, held)
 
 
 def joined_text(files: Files) -> bytes:

@@ -224,7 +224,11 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     if any(own):
         if len(own) != len(chosen["pe"]):
             what = f"the layers of {cfg.named} have options or settings of their own"
-            raise Misuse(f"{what}; give {counted(len(own), 'name')}, so that each keeps its own")
+            turned = next((name for name, _ in chosen["pe"] if turning(name)), "")
+            names = ",".join(turned if turned and turning(was) else was for was, _ in before)
+            raise Misuse(
+                f"{what}; give {counted(len(own), 'name')}, such as {names}, so that each keeps its own"
+            )
         pairs = zip(before, own, chosen["pe"], strict=True)
         chosen["pe"] = tuple(
             (name, shared_by(was, said, name) | dict(new)) for (was, _), said, (name, new) in pairs
@@ -235,9 +239,11 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     return replace(cfg, **rotary | {"G": cfg.G if attends else None} | chosen)
 
 
-def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -> None:
+def check_evaluation(
+    cfg: Config, params: Arrays, text: np.ndarray, longest: int, named: str = "the validation text"
+) -> None:
     """Raises Misuse for what `evaluate` cannot do: weights that do not fit, a length that the encoding or
-    the text does not reach.
+    the text, in a message `named`, does not reach.
     """
     check(cfg, params)
     if longest < 1:
@@ -247,7 +253,7 @@ def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int
         raise Misuse(f"{name} ends at length {end}, and length is {longest}; ask for at most {end}")
     if len(text) <= longest:
         unit = "byte" if cfg.V == 256 else "token"
-        what = f"the validation text has {counted(len(text), unit)}, too few for length {longest}"
+        what = f"{named} has {counted(len(text), unit)}, too few for length {longest}"
         raise Misuse(f"{what}; expected at least {longest + 1}")
 
 

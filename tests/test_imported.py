@@ -17,8 +17,9 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from peref import model
-from peref.errors import Damaged
-from peref.evaluate import weights_of
+from peref.config import Config
+from peref.errors import Damaged, Misuse
+from peref.evaluate import under, weights_of
 from peref.imported import export_run, import_run
 from peref.parameters import init
 from peref.porting import config_of, load, unload
@@ -168,8 +169,22 @@ def test_it_is_evaluated_by_bytes_and_tokens(theirs, capsys):
         tokens = vocabulary_of(open_run("mine"), V).tokens(text.decode(errors="ignore").encode())
         same_numbers(row["bpb"], row["loss"] / np.log(2) * tokens.size / len(text), 1e-12)
         assert row["tokens"] == tokens.size - 1 < 150
-    assert "bits/token  bits/byte" in cli(capsys, "eval", "mine", *how)[1]
+        same_numbers(row["bits_per_token"], row["loss"] / np.log(2), 1e-12)
+    said = cli(capsys, "eval", "mine", *how, "--pe", "yarn", "--set", "factor=2")[1]
+    assert "bits/token  bits/byte" in said
+    assert "bytes each, of its last tenth\n" in said
+    assert "=none" not in said
+    said = cli(capsys, "eval", "mine", "--data", "text.txt", "--len", "400")[1]
+    assert "the last tenth of text.txt has" in said
     assert "say with --data" in cli(capsys, "eval", "mine")[1]
+
+
+def test_another_encoding_of_unlike_layers_is_spelled_in_the_message():
+    """What does not turn stays as it is."""
+    cfg = Config(pe=(("rope", {"window": 3}), ("none", {}), ("rope", {})), layers=3, L=16, C=16, H=2)
+    with pytest.raises(Misuse, match="give 3 names, such as yarn,none,yarn, so that each keeps its own"):
+        under(cfg, "yarn", ("factor=4",))
+    assert [name for name, _ in under(cfg, "yarn,none,yarn", ("factor=4",)).pe] == ["yarn", "none", "yarn"]
 
 
 def test_it_generates_shows_and_trains_on(theirs, capsys):

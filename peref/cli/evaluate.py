@@ -52,7 +52,9 @@ Measuring = Generator[Any, Backend, None]
 @options.option("--bytes count", "Bytes of held-out text to read.", int, default=BYTES)
 @options.task_option("Evaluate the newest run of this task.")
 @options.option("--samples", "Held-out sources of a task, at each length.", options.SIZE, default=SAMPLES)
-@options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
+@options.data_option(
+    "Another text, whose last tenth is read, or where that of the run is now.  [default: the text of the run]"
+)
 @options.of_a_run
 def command(given: Given) -> Document:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a
@@ -113,8 +115,9 @@ def of_text(given: Given, found: Trained) -> Measuring:
     rule = rule_of(given, trained.L, longest)
     corpus = corpus_of(run, given.data)
     part, per_byte = tokens_of(known, corpus.valid[: given.count + 1])
-    loss.check_evaluation(cfg, found.params, part, longest)
     same = corpus.sha256 == run.record["data"]["sha256"]
+    held = "part held out" if same else f"{corpus.held} of {corpus.name}"
+    loss.check_evaluation(cfg, found.params, part, longest, f"the {held}")
     other_text = [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
     if (count := min(given.count, corpus.valid.size - 1)) != min(BYTES, corpus.valid.size - 1):
         other_text.append(f"{count}bytes")
@@ -129,7 +132,11 @@ def of_text(given: Given, found: Trained) -> Measuring:
     other = "" if same or not run.record["steps"] else "; NOT the text of the run"
     of = counted(part.size - 1, known.unit)
     of += f", {1 / per_byte:.2f} bytes each," if per_byte != 1 else ""
-    say(given, "data", f"{corpus.name}, {of} of the part held out{other}")
+    say(
+        given,
+        "data",
+        f"{corpus.name}, {of} of {'the part held out' if same else f'its {corpus.held}'}{other}",
+    )
     masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {known.unit}s are asked"
     say(given, "protocol", f"{rule}{masked}")
     say(given, "backend", text.chosen(be.name, given.backend))
@@ -142,6 +149,8 @@ def of_text(given: Given, found: Trained) -> Measuring:
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/{byte}")
     result = text.finite(loss.stored(how, corpus.sha256, part, found.step, cfg, rows))
     result["trained_on"] = run.record["data"]["sha256"]
+    for row in result["rows"] if per_byte != 1 else ():
+        row["bits_per_token"] = row["bpb"] and row["bpb"] / per_byte
     lengthwise = by_length(result["rows"], trained.L, byte, per_byte)
     placewise = by_place(result["by_position"], byte, known.unit)
     lines = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
@@ -257,7 +266,7 @@ def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte", per_
     if per_byte != 1:
         head.insert(3, "bits/token")
         for row, cell in zip(rows, cells, strict=True):
-            cell.insert(3, text.number(row["bpb"] and row["bpb"] / per_byte, 4))
+            cell.insert(3, text.number(row["bits_per_token"], 4))
     return text.table(head, cells)
 
 

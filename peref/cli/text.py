@@ -90,8 +90,11 @@ def shown(value: Any) -> str:
 
 
 def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """The encodings of a model with their options."""
-    options = lambda given: ", ".join(f"{k}={shown(v)}" for k, v in given.items())
+    """The encodings of a model with their options, but for those that are none, and so found from others."""
+    from peref.member import SETTINGS
+
+    said = lambda given: {k: v for k, v in given.items() if v is not None or k in SETTINGS}
+    options = lambda given: ", ".join(f"{k}={shown(v)}" for k, v in said(given).items())
     return ", ".join(f"{name} ({options(given)})" if given else name for name, given in pe)
 
 
