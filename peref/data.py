@@ -230,8 +230,8 @@ def by_path(name: str, source: str, files: Files) -> Corpus:
     """
     marks = {path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest() for path, _ in files}
     held = set(sorted(marks, key=lambda path: marks[path])[: -(-len(files) // MANY)])
-    parts = ([f for f in files if (f[0] in held) == valid] for valid in (False, True))
-    return assemble(name, source, *parts, f"files, one in {MANY}")
+    train, valid = ([f for f in files if (f[0] in held) == aside] for aside in (False, True))
+    return assemble(name, source, train, valid, f"files, one in {MANY}")
 
 
 def assemble(name: str, source: str, train: Files, valid: Files, held: str = "") -> Corpus:
@@ -242,8 +242,8 @@ def assemble(name: str, source: str, train: Files, valid: Files, held: str = "")
     for part, files in (("train", train), ("valid", valid)):
         for path, body in files:
             digest.update(f"{part}\0{path}\0{len(body)}\0".encode("utf-8", "surrogateescape") + body)
-    parts = (np.frombuffer(joined_text(files), np.uint8) for files in (train, valid))
-    return Corpus(name, source, digest.hexdigest(), *parts, held)
+    parts = [np.frombuffer(joined_text(files), np.uint8) for files in (train, valid)]
+    return Corpus(name, source, digest.hexdigest(), parts[0], parts[1], held)
 
 
 def joined_text(files: Files) -> bytes:
