@@ -37,6 +37,10 @@ SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 
+class NoProgram(ValueError):
+    """A text that was changed to guess at a bug and computes nothing: it is left out, counted and told."""
+
+
 @dataclass(frozen=True)
 class Trap:
     """What it looks like, and the flag that explains it, "" where there is none."""
@@ -99,13 +103,14 @@ class Clue:
 @dataclass
 class Answer:
     """The tensors that came for one case; `computing` (case, inputs, encoding, place) -> outputs, where not
-    as the reference computes it.
+    as the reference computes it; the words of the guesses that were no programs.
     """
 
     entry: Entry
     got: dict[str, Tensor]
     verdicts: dict[str, bool] = field(default_factory=dict)  # name -> whether it passes
     computing: Callable[..., Arrays] = expected
+    no_programs: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for name, x in self.got.items():
@@ -287,7 +292,8 @@ class Answer:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("error", np.exceptions.ComplexWarning)  # the root of a negative number
                 return guess.gives(of)
-        except BROKEN:
+        except BROKEN as error:
+            self.no_programs.update([guess.trap.words] if isinstance(error, NoProgram) else [])
             return None
 
     @property

@@ -23,7 +23,7 @@ import numpy as np
 
 from peref.encodings import get, options
 from peref.encodings.record import HOOKS
-from peref.golden.diagnosis.answer import EVERYWHERE, Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.answer import EVERYWHERE, Answer, Guess, NoProgram, flag_of, guess
 from peref.golden.diagnosis.engine import family, part_of, with_parts
 from peref.ops.activation import gelu
 from peref.tape import Op
@@ -132,7 +132,11 @@ NO_NUMBERS = {
     "steps",
     "out",
     "parts",
+    "place",
+    "after",
 }
+NO_FUNCTIONS = {"range", "zip", "enumerate", "map", "tuple", "len", "str", "slice", "dict", "list"}
+LIBRARIES = {"xp", "np", "math"}
 SETTLED = {"namespace", "positive", "bounded", "astype", "zeros", "zeros_like", "like", "place", "reshape"}
 FACTORS = {"scale", "factor"}  # arguments that may be left out, or count twice
 NO_EXPRESSIONS = {"axis", "keepdims", "dtype", "place", "chunk", "matmul", "axes", "order"}
@@ -180,8 +184,9 @@ def others(node: Any, known: set[str]) -> Iterator[Any]:
             yield from map(ast.Constant, numbers(value))
         case ast.Name(id=name, ctx=ast.Load()) if name in ELEMENTARY:
             yield from (ast.Name(other, ast.Load()) for other in ELEMENTARY if other != name)
-        case ast.List(elts=[a, b, *more], ctx=ast.Load()) | ast.Tuple(elts=[a, b, *more], ctx=ast.Load()):
-            yield type(node)([b, a, *more], ast.Load())
+        case ast.List([a, b, *more], ast.Load()) | ast.Tuple([a, b, *more], ast.Load()):
+            if is_number(a) and is_number(b):
+                yield type(node)([b, a, *more], ast.Load())
         case ast.Name(id=name, ctx=ast.Load()) if name in known:
             yield from (with_nodes(t, x=node) for t in NEAR_BY if name in WHOLE_NUMBERS)
             yield from (ast.Name(other, ast.Load()) for other in sorted(known - {name}))
@@ -201,9 +206,9 @@ def rebracketed(node: Any) -> Iterator[Any]:
     match node:
         case ast.Call(f, [ast.BinOp(a, op, b)], more):
             yield from (put(ast.Call(f, [a], more), op, b), put(a, op, ast.Call(f, [b], more)))
-        case ast.BinOp(ast.Call(f, [a], more), op, b):
+        case ast.BinOp(ast.Call(f, [a], more), op, b) if not is_method(f):
             yield ast.Call(f, [put(a, op, b)], more)
-        case ast.BinOp(b, op, ast.Call(f, [a], more)):
+        case ast.BinOp(b, op, ast.Call(f, [a], more)) if not is_method(f):
             yield ast.Call(f, [put(b, op, a)], more)
         case ast.Call(f, [ast.Call(ast.Name("add") as add, [a, b], [])], more):
             yield ast.Call(add, [ast.Call(f, [a], more), b], [])
@@ -211,7 +216,7 @@ def rebracketed(node: Any) -> Iterator[Any]:
 
 def of_call(node: Any, name: str) -> Iterator[Any]:
     a, b, c = [*node.args, None, None, None][:3]
-    given = {"a": a, "b": b, "c": c, "x": node, "o": getattr(node.func, "value", None)}
+    given = {"a": a, "b": b, "c": c, "x": node, "o": node.func.value if is_method(node.func) else None}
     if not any(isinstance(one, ast.Starred) for one in node.args):
         if isinstance(a, ast.BinOp):
             yield from (a.left, a.right)
@@ -221,11 +226,30 @@ def of_call(node: Any, name: str) -> Iterator[Any]:
                 yield with_nodes(template, **given)
         if name == "linear" and len(node.args) == 3:
             yield ast.Call(node.func, [*node.args[:2], ast.Constant(None)], node.keywords)
-        if name not in FUNCTIONS and isinstance(node.func, ast.Name) and a is not None:
+        if name not in NO_FUNCTIONS | FUNCTIONS.keys() and isinstance(node.func, ast.Name) and is_number(a):
             yield a
-            if b is not None:
+            if is_number(b):
                 yield b
                 yield ast.Call(node.func, [b, a, *node.args[2:]], node.keywords)
+
+
+def is_method(f: Any) -> bool:
+    """Whether a function is that of an array, whose argument is an axis."""
+    return isinstance(f, ast.Attribute) and not (isinstance(f.value, ast.Name) and f.value.id in LIBRARIES)
+
+
+def is_number(node: Any) -> bool:
+    """Whether an argument may be one: it is no text, none of what names no numbers, and no function."""
+    match node:
+        case (
+            None | ast.Constant(value=str() | None) | ast.Lambda() | ast.Dict() | ast.List() | ast.JoinedStr()
+        ):
+            return False
+        case ast.Compare() | ast.Call(func=ast.Name(id="namespace")):
+            return False
+        case ast.Name(id=name):
+            return name not in NO_NUMBERS
+    return True
 
 
 @dataclass(frozen=True)
@@ -313,7 +337,7 @@ def left_alone(parent: Any, field: str, node: Any) -> bool:
         case (_, ast.Expr() | ast.Call(func=ast.Name(id="namespace"))):
             return True
         case (_, ast.keyword(arg=arg)):
-            return arg in NO_EXPRESSIONS
+            return arg is None or arg in NO_EXPRESSIONS
         case (ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)), _) if field == "args":
             method = isinstance(parent.func, ast.Attribute) and name in ("cumsum", "sum", "mean", "swapaxes")
             return name in SETTLED or method
@@ -397,13 +421,18 @@ def edited(module: Any, f: Any, puts: list[tuple[Place, Any]], shown: Any, right
 def one_step(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     """One expression is another."""
     known = names_known(tree, f)
+    asked = asked_for_more(tree)
     for place in list(places(tree, saves_more(f))):
         right = f"stands where {ast.unparse(place.around)} belongs"
         sets = set_by(place.statement, place.node)
         near = names_in(place.statement) if len(known) <= MOST_NAMES else ()
         called = getattr(getattr(place.node, "func", None), "id", "")
         names = (*sets, *said_in(place.node), *place.within, *said_in(place.around))
-        others_here = list(others(place.node, known & {*WHOLE_NUMBERS, *near} - {*sets}))
+        here = {name for name, line in known.items() if line < place.statement.lineno} - {*sets}
+        here &= {*WHOLE_NUMBERS, *near} & (
+            asked if isinstance(place.holder, ast.Attribute | ast.Subscript) else here
+        )
+        others_here = list(others(place.node, here))
         for name in taking_the_same(called, f):
             others_here.append(ast.Call(ast.Name(name, ast.Load()), place.node.args, place.node.keywords))
         if isinstance(place.holder, ast.keyword) and place.holder.arg in FACTORS:
@@ -426,7 +455,8 @@ def exchanged_names(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     statements: list[Any] = [n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.Return) and n.value]
     for statement in statements:
         held = [n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
-        some, right = sorted({*held} & known), f"stands where {ast.unparse(statement)} belongs"
+        some = sorted({*held} & known.keys() - asked_for_more(statement.value))
+        right = f"stands where {ast.unparse(statement)} belongs"
         place = Place(statement, "value", None, statement.value, None, statement)
         for a, b in combinations(some, 2) if len(held) > 2 and len(some) <= MOST_NAMES // 2 else ():
             new = deepcopy(statement.value)
@@ -436,11 +466,28 @@ def exchanged_names(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
             yield made([(place, new)], statement, right, (*set_by(statement, None), a, b))
 
 
-def names_known(tree: Any, f: Any) -> set[str]:
-    """The numbers that a function has names for."""
-    known = {one.arg for one in (*tree.args.args, *tree.args.kwonlyargs)}
-    known |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return set() if f.__name__.endswith("_backward") else known - NO_NUMBERS
+def asked_for_more(tree: Any) -> set[str]:
+    """The names that are asked for something that numbers have not: x.ndim, x[0]."""
+    every = (n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Subscript))
+    return {n.id for n in every if isinstance(n, ast.Name)}
+
+
+def names_known(tree: Any, f: Any) -> dict[str, int]:
+    """The numbers that a function has names for, and after which line: arguments, and what a statement sets.
+    Names of an inner function are left out, and choices: what is compared with a text or handed on as **NAME.
+    """
+    if f.__name__.endswith("_backward"):
+        return {}
+    known = {one.arg: 0 for one in (*tree.args.args, *tree.args.kwonlyargs)}
+    choices = set[str]()
+    for n in ast.walk(tree):
+        match n:
+            case ast.Assign() | ast.AugAssign() | ast.For() if is_number(getattr(n, "value", n)):
+                for name in set_by(n, None):
+                    known[name] = min(known.get(name, n.lineno), n.lineno)
+            case ast.Compare(comparators=[ast.Constant(value=str()), *_]) | ast.keyword(arg=None):
+                choices |= {*names_in(n)}
+    return {name: line for name, line in known.items() if name not in NO_NUMBERS | choices}
 
 
 def one_everywhere(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
@@ -485,18 +532,18 @@ def compiled(module: Any, f: Any) -> Any:
     return among(made, {**ELEMENTARY, **f.__globals__, "np": np}, f)
 
 
-ILL_TYPED = (TypeError, AttributeError, NameError, KeyError)
+ILL_TYPED = (TypeError, AttributeError, KeyError)
 
 
 def attempted(f: Any) -> Any:
-    """A function whose text was changed. Raises ValueError where it is no program any more."""
+    """A function whose text was changed. Raises NoProgram where it is none any more."""
 
     @wraps(f)
     def call(*given: Any, **more: Any) -> Any:
         try:
             return f(*given, **more)
         except ILL_TYPED as error:
-            raise ValueError(f"no formula any more: {error}") from error
+            raise NoProgram(f"{f.__name__} with a changed text: {error}") from error
 
     return call
 

@@ -180,9 +180,16 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     said.sort(key=lambda one: (not one.whole, -one.weight))
     rivals = (one for one in said[1:] if one.whole and one.alone and one.says_much)
     if rival := next(rivals, None):
-        words = f"{said[0].trap.evidence}; {rival.trap.flag} gives as much: {rival.trap.words}"
-        said[0] = replace(said[0], trap=replace(said[0].trap, evidence=words), alone=False)
+        said[0] = added_words(said[0], f"{rival.trap.flag} gives as much: {rival.trap.words}")
+        said[0] = replace(said[0], alone=False)
+    if said and (left := set().union(*(answer.no_programs for answer in bad))):
+        said[0] = added_words(said[0], f"{len(left)} changed formulas are no programs, and were left out")
     return said
+
+
+def added_words(one: Said, words: str) -> Said:
+    """With more evidence."""
+    return replace(one, trap=replace(one.trap, evidence=f"{one.trap.evidence}; {words}"))
 
 
 def answers_of(
