@@ -183,7 +183,7 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         said[0] = added_words(said[0], f"{rival.trap.flag} gives as much: {rival.trap.words}")
         said[0] = replace(said[0], alone=False)
     if said and (left := set().union(*(answer.no_programs for answer in bad))):
-        said[0] = added_words(said[0], f"{len(left)} changed formulas are no programs, and were left out")
+        said[0] = added_words(said[0], f"{len(left)} changed formulas could not be computed")
     return said
 
 
