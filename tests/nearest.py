@@ -3,6 +3,7 @@ each fact left out or taken for its neighbour. Who reads so must fail a golden c
 
     of(name)      every reading that an encoding might be given
     matters(...)  those of them that change a number of a probe, alone and together with another
+    added(...)    what comes out where two readings are right one at a time and their effects are added
     probes(...)   small cases with every choice of every option, at places that are unlike their slots
 
 Not here: the bugs that somebody had (mutants).
@@ -10,7 +11,7 @@ Not here: the bugs that somebody had (mutants).
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from itertools import combinations, permutations
 from typing import Any, Literal, get_args, get_origin
 
@@ -30,17 +31,38 @@ from peref.tape import value
 
 ACROSS = (0, 1, 7, 15, 16, 17, 31, 33, 129)  # positions on both sides of what options count by default
 
-Reader = Callable[[Case, dict[str, Any]], dict[str, Any]]  # gives what comes out, {} where all is as read
+
+@dataclass(frozen=True)
+class Asked:
+    """A case as somebody reads it."""
+
+    case: Case
+    a: dict[str, Any]  # what goes in
+    hooks: tuple[tuple[str, Callable], ...] = ()  # of the encoding, and what stands around each
+    moves: tuple[Callable[[At], At], ...] = ()
+
+    @cached_property
+    def at(self) -> At:
+        return reduce(lambda place, move: move(place), self.moves, self.case.at)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """What comes out."""
+        with np.errstate(all="ignore"):
+            pe = reduce(lambda e, hook: around(e, *hook), self.hooks, self.case.config.encoding(0))
+            found = operate(self.case, self.a, pe, self.at)
+        return {name: np.asarray(value(x)) for name, x in found.items()}
+
+
+Reader = Callable[[Asked], Asked]  # the same where all is as read
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read (an option or a fact), how, and what then comes out of a case."""
+    """What is read (an option or a fact), and how."""
 
     what: str
     how: str
     read: Reader
-    apart: bool = False  # meets no other
 
     def __str__(self) -> str:
         return f"{self.what}: {self.how}"
@@ -56,12 +78,16 @@ def chosen(case: Case) -> dict[str, Any]:
 def with_options(**given: Any) -> Reader:
     """What is callable is asked with the options of the case."""
 
-    def read(case: Case, a: Any) -> dict[str, Any]:
-        old = chosen(case)
+    def read(asked: Asked) -> Asked:
+        old = chosen(asked.case)
         new = {name: x(old) if callable(x) else x for name, x in given.items()}
-        return {} if new.items() <= old.items() else operate(replace(case, options=case.options | new), a)
+        return asked if new.items() <= old.items() else changed(asked, options=asked.case.options | new)
 
     return read
+
+
+def changed(asked: Asked, **facts: Any) -> Asked:
+    return replace(asked, case=replace(asked.case, **facts))
 
 
 def word(option: str, one: Any, other: Any) -> Reader:
@@ -89,13 +115,13 @@ def of_options(name: str) -> list[Reading]:
         if get_origin(kind) is Literal or isinstance(default, bool):
             words = get_args(kind) or (False, True)
             found += [
-                Reading(option, f"{one} as {other}", word(option, one, other), one == default)
+                Reading(option, f"{one} as {other}", word(option, one, other))
                 for one, other in permutations(words, 2)
             ]
             continue
         found.append(Reading(option, "ignored", with_options(**{option: default})))
         if isinstance(default, int):
-            found += [Reading(option, f"{more:+d}", off_by(option, more), True) for more in (1, -1)]
+            found += [Reading(option, f"{more:+d}", off_by(option, more)) for more in (1, -1)]
         if isinstance(default, tuple):
             found += [
                 Reading(option, f"its number {n} ignored", member(option, n, x))
@@ -110,9 +136,9 @@ def of_options(name: str) -> list[Reading]:
 def with_facts(**given: Any) -> Reader:
     """The same of the facts of the case."""
 
-    def read(case: Case, a: Any) -> dict[str, Any]:
-        new = {name: x(case) if callable(x) else x for name, x in given.items()}
-        return {} if new.items() <= vars(case).items() else operate(replace(case, **new), a)
+    def read(asked: Asked) -> Asked:
+        new = {name: x(asked.case) if callable(x) else x for name, x in given.items()}
+        return asked if new.items() <= vars(asked.case).items() else changed(asked, **new)
 
     return read
 
@@ -124,27 +150,28 @@ def trained_for(case: Case) -> int:
 def length_is(length: Callable[[Case], int]) -> Reader:
     """The length trained for is another, whoever says it."""
 
-    def read(case: Case, a: Any) -> dict[str, Any]:
+    def read(asked: Asked) -> Asked:
+        case = asked.case
         given = {"original": length(case)} if chosen(case).get("original") else {}
-        return with_facts(L=length(case), options=case.options | given)(case, a)
+        return with_facts(L=length(case), options=case.options | given)(asked)
 
     return read
 
 
-def of_head_width(case: Case, a: Any) -> dict[str, Any]:
+def behind(asked: Asked, hook: str, function: Callable) -> Asked:
+    return replace(asked, hooks=(*asked.hooks, (hook, function)))
+
+
+def of_head_width(asked: Asked) -> Asked:
     """Angles of the whole head, of which the first R/2 are taken."""
-    whole, P = replace(case, R=case.D).config.encoding(0), case.config.R // 2
+    case, P = asked.case, asked.case.config.R // 2
     cut = lambda x: x if x is None else x[..., :P]
-    return operate(case, a, around(whole, "rotate", lambda rotate, *where: tuple(map(cut, rotate(*where)))))
+    return behind(changed(asked, R=case.D), "rotate", lambda rotate, *where: tuple(map(cut, rotate(*where))))
 
 
-def scaled(width: Callable[[Case], int]) -> Reader:
-    """The softmax scale is that of another width."""
-
-    def read(case: Case, a: Any) -> dict[str, Any]:
-        return operate(case, a, around(case.config.encoding(0), "scale", lambda scale, D: scale(width(case))))
-
-    return read
+def scaled_by_turned(asked: Asked) -> Asked:
+    """The softmax scale is that of the rotary width."""
+    return behind(asked, "scale", lambda scale, D, R=asked.case.config.R: scale(R))
 
 
 def lengths() -> list[Reading]:
@@ -164,7 +191,7 @@ def widths(rotates: bool) -> list[Reading]:
     return [
         *([Reading("R", "frequencies of the head width", of_head_width)] if rotates else []),
         Reading("R", "every channel turns", with_facts(R=lambda c: c.D)),
-        Reading("R", "the scale is that of R", scaled(lambda c: c.config.R)),
+        Reading("R", "the scale is that of R", scaled_by_turned),
         Reading(
             "layout", "the other", with_facts(layout=lambda c: {"half": "interleaved"}.get(c.layout, "half"))
         ),
@@ -175,13 +202,13 @@ def widths(rotates: bool) -> list[Reading]:
 
 
 def at(change: Callable[[At], At]) -> Reader:
-    def read(case: Case, a: Any) -> dict[str, Any]:
-        old, new = case.at, change(case.at)
+    def read(asked: Asked) -> Asked:
+        old, new = asked.at, change(asked.at)
         said = lambda place: [
             np.array(x).tolist() for x in (place.i, place.j, place.causal, place.window, place.seg)
         ]
-        unread = type(new) is At and said(old) == said(new)
-        return {} if unread else operate(case, a, None, new)
+        unread = type(new) is type(old) and said(old) == said(new)
+        return asked if unread else replace(asked, moves=(*asked.moves, change))
 
     return read
 
@@ -220,7 +247,7 @@ def places() -> list[Reading]:
         Reading("positions", "gaps closed", moved(ranked)),
         Reading("positions", "never going back", moved(lambda i: np.maximum.accumulate(i, -1))),
         Reading("positions", "counted from the first", moved(lambda i: i - i[..., :1])),
-        Reading("positions", "whole", moved(np.rint), apart=True),
+        Reading("positions", "whole", moved(np.rint)),
         Reading("positions", "of the first sequence", moved(first_row)),
         Reading(
             "positions",
@@ -247,13 +274,7 @@ def unpadded(seg: Any) -> Any:
 
 
 def distances() -> list[Reading]:
-    of = lambda change: (
-        lambda case, a: operate(
-            case,
-            a,
-            around(case.config.encoding(0), "bias", lambda bias, be, p, d: bias(be, p, change(d))),
-        )
-    )
+    of = lambda change: lambda asked: behind(asked, "bias", lambda bias, be, p, d: bias(be, p, change(d)))
     return [
         Reading("distance", "without sign", of(abs)),
         Reading("distance", "never below 0", of(lambda d: np.maximum(d, 0))),
@@ -261,13 +282,11 @@ def distances() -> list[Reading]:
     ]
 
 
-def heads() -> list[Reading]:
-    grouped = lambda x, H: np.tile(x, (1, H // x.shape[1], 1, 1))
-
-    def read(case: Case, a: Any) -> dict[str, Any]:
-        return operate(replace(case, G=case.H), a | {n: grouped(a[n], case.H) for n in "kv" if n in a})
-
-    return [Reading("G", "heads dealt out in turn", read, apart=True)]
+def in_turn(asked: Asked) -> Asked:
+    """Key-value heads are dealt out in turn."""
+    case, a = asked.case, asked.a
+    tiled = {n: np.tile(a[n], (1, case.H // case.G, 1, 1)) for n in "kv" if n in a}
+    return replace(changed(asked, G=case.H), a=a | tiled) if case.G < case.H else asked
 
 
 @cache
@@ -280,54 +299,55 @@ def of(name: str) -> tuple[Reading, ...]:
         *places(),
         *(widths(hook == "rotate") if turning(name) else []),
         *(distances() if hook == "bias" else []),
-        *([] if hook in ("embed", "mix") else heads()),
+        *([] if hook in ("embed", "mix") else [Reading("G", "heads dealt out in turn", in_turn)]),
     )
 
 
 # ---------------------------------------------------------------- what shows
 
-Pair = frozenset[Reading]
-SEEING = ("mask", "causal", "window", "seg")  # who sees whom, which meets positions and no formula
+Pair = tuple[Reading, Reading]
+Outputs = dict[str, np.ndarray]
+Judge = Callable[[Outputs, Outputs], bool]  # (what came, what was expected) -> whether they differ
 
 
-def shown(case: Case, readings: Iterable[Reading], differs: Callable[[Any, Any], bool]) -> set[Reading]:
-    """Those that show in a case."""
-    a, want = worked(case)
-    return {reading for reading in readings if differs(outputs_of(reading, case, a), want)}
+def shown(case: Case, readings: Iterable[Reading], differs: Judge) -> dict[Reading, Outputs]:
+    """Those that show in a case, in their order, and what they give."""
+    asked = of_case(case)
+    want = asked.outputs()
+    came = {reading: outputs_of(reading, asked) for reading in readings}
+    return {reading: got for reading, got in came.items() if differs(got, want)}
 
 
-def worked(case: Case) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What goes in, without cotangents, and what comes out."""
-    a = {name: x for name, x in inputs(case).items() if not name.startswith("cotangent.")}
-    return a, arrays(operate(case, a))
+def of_case(case: Case) -> Asked:
+    """As it is, without cotangents."""
+    return Asked(case, {name: x for name, x in inputs(case).items() if not name.startswith("cotangent.")})
 
 
-def outputs_of(reading: Reading, case: Case, a: Any) -> dict[str, np.ndarray]:
-    """What comes out, {} where it cannot be computed."""
+def outputs_of(reading: Reading, asked: Asked) -> Outputs:
+    """{} where all is as read, and where it cannot be computed."""
     try:
-        with np.errstate(all="ignore"):
-            return arrays(reading.read(case, a))
+        return {} if (read := reading.read(asked)) is asked else read.outputs()
     except (PerefError, TypeError, ValueError, LookupError, AttributeError):
         return {}
 
 
-def arrays(found: dict[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value(x)) for name, x in found.items()}
+def together(some: Iterable[Reading]) -> Iterator[Pair]:
+    """Each two of them that are of different things."""
+    return ((one, other) for one, other in combinations(some, 2) if one.what != other.what)
 
 
-def together(some: Iterable[Reading]) -> set[Pair]:
-    """Each two of them that may meet: in the formula, or in who sees whom at which position."""
-    return {frozenset(two) for two in combinations(some, 2) if meet(*two)}
-
-
-def meet(one: Reading, other: Reading) -> bool:
-    """Real positions are a matter of their own, since many programs take whole ones alone; so are groups of
-    heads, and a default that is taken for another word, which every case at the default shows.
+def added(asked: Asked, two: Pair, found: dict[Reading, Outputs]) -> Outputs:
+    """What comes out where both are read and their effects are added: who drops what they do to one another.
+    {} where both at once cannot be computed.
     """
-    if one.what == other.what or one.apart or other.apart:
-        return False
-    outside = {r.what for r in (one, other)} & set(SEEING)
-    return not outside or {one.what, other.what} - outside in ({"positions"}, {"distance"})
+    one, other = two
+    both, want, sums = outputs_of(other, one.read(asked)), asked.outputs(), {}
+    for n in both.keys() & found[one].keys() & found[other].keys():
+        x, y, z = found[one][n], found[other][n], both[n]
+        if x.shape == y.shape == z.shape:
+            with np.errstate(all="ignore"):
+                sums[n] = np.where(np.isfinite(x + y - z), x + y - z, want[n])
+    return sums
 
 
 # ---------------------------------------------------------------- probes
@@ -362,21 +382,27 @@ def fitting(name: str, level: str, given: dict[str, Any], facts: dict[str, Any])
     """A probe, None where that is refused."""
     case = sized(name, level, "probe", "", (), options=given, **facts)
     try:
-        worked(case)
+        of_case(case)
     except PerefError:
         return None
     return case
 
 
-def matters(name: str, level: str) -> tuple[set[Reading], set[Pair]]:
+def matters(name: str, level: str) -> tuple[set[Reading], dict[Pair, Case]]:
     """The readings that change a number of a probe, and each two that do so in one."""
     alone: set[Reading] = set()
-    pairs: set[Pair] = set()
+    pairs: dict[Pair, Case] = {}
     for case, only in probes(name, level):
         found = shown(case, [r for r in of(name) if not only or r.what in only], differ)
-        alone |= found
-        pairs |= together(found)
+        alone |= found.keys()
+        pairs = dict.fromkeys(together(found), case) | pairs
     return alone, pairs
+
+
+def interact(two: Pair, case: Case) -> bool:
+    """Whether their effects do not simply add up there."""
+    asked = of_case(case)
+    return differ(added(asked, two, {one: outputs_of(one, asked) for one in two}), asked.outputs())
 
 
 def differ(got: Any, want: Any) -> bool:

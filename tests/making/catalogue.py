@@ -2,9 +2,10 @@
 
 A recipe belongs to the core and a whole above one operation to the full set, traces apart
 (recipes/wholes.py); FULL of a file of recipes names those of its cases that are too large for the core, as
-LEVEL/SLUG.
+LEVEL/SLUG with * for any letters.
 """
 
+import fnmatch
 from collections.abc import Iterable
 
 import recipes
@@ -46,15 +47,16 @@ def parted() -> tuple[list[Case], list[Case]]:
 
 def too_large(cases: list[Case]) -> set[str]:
     """Ids of those cases that stand in the full set. Raises Misuse for a name of none."""
-    ids, found = {case.id for case in cases}, set()
+    ids, found = [case.id for case in cases], set()
     for name in names():
-        for one in getattr(recipes.module(name), "FULL", ()):
-            if f"{name}.{one}" not in ids:
+        for pattern in getattr(recipes.module(name), "FULL", ()):
+            some = fnmatch.filter(ids, f"{name}.{pattern}")
+            if not some:
                 raise Misuse(
-                    f"FULL of tests/recipes/{name}.py names {one}, and there is no such case; expected "
-                    "LEVEL/SLUG of one of its operations or traces"
+                    f"FULL of tests/recipes/{name}.py names {pattern}, and there is no such case; expected "
+                    "LEVEL/SLUG of its operations or traces, with * for any letters"
                 )
-            found.add(f"{name}.{one}")
+            found.update(some)
     return found
 
 

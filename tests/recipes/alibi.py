@@ -238,15 +238,29 @@ RECIPES = [
             reading("last", "m (j - (T - 1)): MPT", rewrite=by_key(lambda T: T - 1)),
         ),
     ),
+    case(
+        "alibi",
+        "op",
+        "window-sides",
+        "Positions go back within a window, and each side has slopes of its own.",
+        "position.counted",
+        **SMALLER,
+        window=3,
+        positions=(-2, 3, 3, 9, 1),
+        options={"slopes": "sides"},
+    ),
     *together(
         "alibi",
         {"max_bias": 4.0, "directions": "halves"},
         {"max_bias": 4.0},
         {"slopes": "sides", "directions": "halves"},
         {"slopes": "learned", "directions": "halves"},
+        again={"attn": (1, 5, 6)},
+        more=({"slopes": "sides"}, {"slopes": "learned"}),
         H=3,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 WHOLES = [
     in_layers("alibi", slopes="learned", across_layers="shared"),

@@ -109,12 +109,14 @@ RECIPES = [
         {"ladder": "global", "width": 3, "base": 100.0},
         {"ladder": "alternate", "width": 3, "base": 100.0},
         {"ladder": "pixel", "width": 5, "max_freq": 6.0},
+        again={"attn": (2, 3, 4)},
         H=1,
         D=12,
         R=8,
         packed=True,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.axial.axes": trap(

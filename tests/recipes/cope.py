@@ -79,8 +79,14 @@ RECIPES = [
             reading("qk", "q k alone: the paper's listing, --cope-nodiv", divided="qk"),
         ),
     ),
-    *together("cope", {"npos": 3, "gates": "key", "divided": "qk"}),
+    *together(
+        "cope",
+        {"npos": 3, "gates": "key", "divided": "qk"},
+        again={"op": (2, 4), "attn": (1, 3)},
+        more=({"npos": 3}, {"npos": 3, "gates": "key"}, {"npos": 3, "divided": "qk"}),
+    ),
 ]
+FULL = ("*/together-*-groups",)
 
 WHOLES = [in_layers("cope", across_layers="shared")]
 

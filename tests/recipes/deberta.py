@@ -7,7 +7,7 @@ from mutants import Mutant
 from mutants.ways import expected, inputs, patched, told
 
 from peref.encodings.score.deberta import distance_rows, gather
-from recipes.families import PACKED, SPREAD, case, laws, refusals, refused, together, usual
+from recipes.families import PACKED, SPREAD, away, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -114,7 +114,19 @@ RECIPES = [
         **SMALL | {"T": len(BORDERS)},
         positions=BORDERS,
     ),
-    *together("deberta", WIDE, D=2, C=3, positions=APART),
+    *(
+        case(
+            "deberta",
+            level,
+            "borders-apart",
+            "Distances of both signs whose bucket max_distance decides, with padding and groups of heads.",
+            "deberta.bucket",
+            **dict(away("deberta", level))["-groups"] | {"D": 2, "C": 3, "positions": ((9, 20, -1, 19),)},
+            options=WIDE,
+        )
+        for level in ("op", "attn")
+    ),
+    *together("deberta", WIDE, again={"op": (), "attn": ()}, D=2, C=3, positions=APART),
 ]
 
 TRAPS = {

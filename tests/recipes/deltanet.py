@@ -3,7 +3,7 @@
 import numpy as np
 from page import conv, sigmoid, silu
 
-from recipes.families import attention, case, laws, refusals, refused, states, usual
+from recipes.families import attention, case, laws, refusals, refused, states, together, usual
 
 SPEC = """
 (arXiv:2406.06484). q, k, v and beta are those of gated_deltanet, with as many heads of v as of q and k, H,
@@ -67,6 +67,7 @@ RECIPES = [
         H=2,
         options=FEW | {"chunk": 3},
     ),
+    *together("deltanet", more=(FEW | {"max_beta": 2.0, "eps": 0.5},)),
 ]
 
 MEANS = {

@@ -71,6 +71,9 @@ RECIPES = [
         "dual_chunk",
         {"chunk_size": 5, "local_window": 3, "ends": "paper", "base": 100.0},
         {"base": 100.0, "ends": "paper"},
+        {"base": 100.0, "chunk_size": 4},
+        again={"attn": (1, 2, 4)},
+        more=({"chunk_size": 5, "local_window": 3, "base": 100.0},),
     ),
 ]
 

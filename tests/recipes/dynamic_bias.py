@@ -115,8 +115,15 @@ RECIPES = [
             "output": "sigmoid",
         },
         {"width": 6, "depth": 1},
+        again={"attn": (3, 4, 5)},
+        more=(
+            FEW | {"norm": "layer", "activation": "relu"},
+            FEW | {"norm": "layer", "distance": "log"},
+            FEW | {"norm": "layer", "output": "sigmoid"},
+        ),
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 WHOLES = [in_layers("dynamic_bias", across_layers="shared")]
 

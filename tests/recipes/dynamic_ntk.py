@@ -174,9 +174,11 @@ RECIPES = [
         {"base": 100.0, "original": 8, "factor": 3.0, "form": "static"},
         {"base": 100.0, "original": 8},
         {"base": 100.0, "original": 8, "form": "static"},
+        again={"op": (2, 4, 5), "attn": (1, 2, 4, 5)},
         H=1,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.ntk.cache_mixed_bases": trap(

@@ -270,6 +270,8 @@ BACK = ((-2, 3, 3, 9, 1), (4, -1, 7, 0, 0))
 IMAGE = (BACK, ((1, 1, 2, 5, -3), (0, 6, 1, 2, 2)), ((2, 0, 4, 4, 1), (3, 3, -1, 8, 5)))
 HALVES = ((-2.5, 3.25, 3.0, 9.0, 1.5), (4.0, -1.25, 7.0, 0.0, 0.5))
 CUT = ((1, 1, 1, 2, 2), (0, 3, 3, 3, 3))
+LOOSE = (9.0, 4.25, -2.5, 3.0)
+PADDED = ((0, 1, 1, 1),)
 
 
 def has_rows(name):
@@ -279,12 +281,13 @@ def has_rows(name):
 
 def away(name, level):
     """Facts away from their defaults, as many at once as there can be: for causal attention, and, two-sided
-    where that is claimed, for packed documents whose positions do not restart.
+    where that is claimed, for packed documents whose positions do not restart; once more for these, a few
+    numbers of a longer text with groups of heads.
     """
     e = get(name)
     alone = level == "op" and e.hook in ("rotate", "bias")  # which know no documents
     ends = has_rows(name)
-    among = lambda i: nested(np.abs(i).tolist()) if ends else i
+    among = lambda i: nested(np.abs(i).tolist() if ends else np.asarray(i).tolist())
     whole = IMAGE[: e.axes] if e.axes not in (1, None) else among(BACK)
     real = HALVES if "real_positions" in claims_of(e) else among(BACK)
     # a bias is of one sequence
@@ -297,14 +300,22 @@ def away(name, level):
         facts = sizes | turned | {"n": 21, "positions": places[1]}
         facts |= {"causal": False} if "two_sided" in claims_of(e) else {}
         yield ("-real", facts) if alone else ("-packed", facts | {"seg": CUT})
+    if e.hook not in ("embed", "mix") and not (alone and e.hook == "bias"):
+        real = LOOSE if "real_positions" in claims_of(e) else among(np.rint(LOOSE).astype(int))
+        places = tuple((axis[0][:4],) for axis in whole) if e.axes not in (1, None) else (tuple(real),)
+        few = {"B": 1, "T": 4, "n": 37, "positions": places, "D": 6 if turned else 4}
+        few |= {"H": 1, "G": 1} if alone else {"seg": PADDED, "H": 4, "G": 2} | {name: 2 for name in seen}
+        yield "-groups", facts | few
 
 
-def together(name, *settings, flag=None, first=1, packed=False, **sizes):
+def together(name, *settings, flag=None, first=1, packed=False, again=(), more=(), **sizes):
     """Every option and every fact away from its default at once, at each level above the table: what is
     ignored, or read as what lies near, shows beside all others.
 
     Packed documents are there with every setting where a bias or a score depends on who is seen, with the
-    first alone elsewhere, unless `packed` asks for all. The cases are numbered from `first` on.
+    first alone elsewhere, unless `packed` asks for all. The cases are numbered from `first` on. The last of
+    the places has settings that are there alone, `more`, and the one with groups of heads has those that
+    `again` names for the level: by default the first, or none where q and k are turned alone.
     """
     e = get(name)
     sizes = ({} if e.hook in ("mix", "embed") else {"H": 2, "G": 1}) | sizes
@@ -312,11 +323,20 @@ def together(name, *settings, flag=None, first=1, packed=False, **sizes):
     scored = e.hook in ("bias", "score", "attend")
     flag = flag or ("position.counted" if scored and e.axes is not None else "option")
     for level in (level for level in LEVELS_OF_HOOK[e.hook] if level != "table"):
-        for number, given in enumerate(settings, first):
-            for place, facts in away(name, level):
-                if not place or packed or scored or number == first:
+        places = dict(away(name, level))
+        for number, given in enumerate((*settings, *more), first):
+            for place, facts in places.items():
+                few = {}
+                wanted = not place or packed or scored or number == first
+                if number - first >= len(settings):
+                    wanted = place == list(places)[-1]
+                if place == "-groups":
+                    few = {n: facts[n] for n in ("B", "H", "G", "positions")}
+                    usual = () if (e.hook, level) == ("rotate", "op") else (first,)
+                    wanted = number in dict(again).get(level, usual)
+                if wanted:
                     slug = f"together-{number}{place}"
-                    yield case(name, level, slug, why, flag, **facts | sizes, options=given)
+                    yield case(name, level, slug, why, flag, **facts | sizes | few, options=given)
 
 
 def reading(name, words, *, facts=None, rewrite=None, **options):

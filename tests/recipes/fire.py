@@ -104,6 +104,7 @@ RECIPES = [
     ),
     *together("fire", {"width": 9, "threshold": 4.0, "eps": 1.0}),
 ]
+FULL = ("*/together-*-groups",)
 
 WHOLES = [in_layers("fire", across_layers="shared")]
 

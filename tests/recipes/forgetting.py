@@ -38,6 +38,7 @@ RECIPES = [
     ),
     *together("forgetting", {}, flag="basic"),
 ]
+FULL = ("*/together-*-groups",)
 
 WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128")]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from page import conv, sigmoid, silu, softplus
 
-from recipes.families import attention, case, laws, refusals, refused, states, usual
+from recipes.families import attention, case, laws, refusals, refused, states, together, usual
 
 SPEC = """
 (arXiv:2412.06464). For each r of q, k, v: c_r = silu(conv(W_r x)) with the taps param.r.conv, [E,`kernel`];
@@ -84,6 +84,7 @@ RECIPES = [
         H=2,
         options=FEW | {"chunk": 3},
     ),
+    *together("gated_deltanet", more=(FEW | {"max_beta": 2.0, "eps": 0.5},)),
 ]
 
 MEANS = {

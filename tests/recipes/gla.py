@@ -7,7 +7,7 @@ from mutants.ways import forward, inputs
 from page import sigmoid, silu
 
 from peref.ops.activation import log_sigmoid
-from recipes.families import attention, case, laws, refusals, refused, states, usual
+from recipes.families import attention, case, laws, refusals, refused, states, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -64,6 +64,7 @@ RECIPES = [
         H=2,
         options=FEW | {"chunk": 3},
     ),
+    *together("gla", more=(FEW | {"normalizer": 4.0, "eps": 0.5},)),
 ]
 
 TRAPS = {

@@ -7,7 +7,7 @@ from mutants.ways import forward
 from page import conv, sigmoid, silu, softplus
 
 from peref.ops.activation import gated
-from recipes.families import attention, case, laws, refusals, refused, states, usual
+from recipes.families import attention, case, laws, refusals, refused, states, together, usual
 
 SPEC = """
 (arXiv:2510.26692). q, k, v and beta are those of gated_deltanet with one head of v for each of q and k, all D
@@ -72,6 +72,7 @@ RECIPES = [
         H=2,
         options=FEW | {"chunk": 3},
     ),
+    *together("kda", more=(FEW | {"max_beta": 2.0, "eps": 0.5},)),
 ]
 
 MEANS = {

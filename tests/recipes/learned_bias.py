@@ -10,6 +10,7 @@ from peref.ops.embedding import take
 from recipes.families import (
     SMALL,
     attention,
+    away,
     case,
     distances,
     laws,
@@ -66,9 +67,19 @@ RECIPES = [
         causal=False,
         options={"max_distance": 3},
     ),
-    *together("learned_bias", {"max_distance": 3}),
+    case(
+        "learned_bias",
+        "attn",
+        "heads-apart",
+        "Positions with gaps, padding, a window and groups of heads, all at once.",
+        "bias.bucket.clamp",
+        **dict(away("learned_bias", "attn"))["-groups"] | {"positions": (0, 2, 3, 7)},
+        options={"max_distance": 3},
+    ),
+    *together("learned_bias", {"max_distance": 3}, again={"attn": ()}),
     *together("learned_bias", {}, first=2, causal=False),
 ]
+FULL = ("attn/heads-apart", "attn/together-*-groups")
 
 TRAPS = {
     "bias.rows": trap(

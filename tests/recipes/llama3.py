@@ -95,6 +95,7 @@ RECIPES = [
         R=8,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.llama3.blend": trap(

@@ -159,9 +159,11 @@ RECIPES = [
             "attention_factor": 0.75,
         },
         {"base": 100.0, "original": 64, "short_factor": (1.5, 3.0), "factor": 3.0, "start_tokens": 4},
+        again={"op": (2,), "attn": (1, 2, 4)},
         H=1,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.longrope.switch": trap(

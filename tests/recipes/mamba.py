@@ -8,7 +8,7 @@ from page import conv, silu, softplus
 
 from peref.encodings.mix import mamba
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, reading, refusals, refused, states, usual
+from recipes.families import attention, basic, case, laws, reading, refusals, refused, states, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -104,6 +104,7 @@ RECIPES = [
             reading("zoh", "(exp(dt A) - 1) / A B u: equation 4 of the paper", discretisation="zoh"),
         ),
     ),
+    *together("mamba", more=(FEW | {"discretisation": "zoh", "dt_min": 0.5, "dt_max": 1.0},)),
 ]
 
 TRAPS = {

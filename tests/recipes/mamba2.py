@@ -8,7 +8,7 @@ from page import conv, silu, softplus
 
 from peref.encodings.mix import mamba2
 from peref.ops.activation import swiglu
-from recipes.families import attention, case, laws, refusals, refused, states, usual
+from recipes.families import attention, case, laws, refusals, refused, states, together, usual
 
 SPEC = """
 (arXiv:2405.21060). There are N = `expand` H heads of width D, `state_size` states M and `groups` G. For each
@@ -89,6 +89,11 @@ RECIPES = [
         T=5,
         H=2,
         options={"state_size": 4, "kernel": 2, "expand": 1},
+    ),
+    *together(
+        "mamba2",
+        more=tuple(FEW | {"state_size": 4, "expand": 1, "eps": 0.5, "groups": n} for n in (1, 2)),
+        H=2,
     ),
 ]
 

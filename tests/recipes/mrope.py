@@ -200,11 +200,13 @@ RECIPES = [
         {"base": 100.0, "order": "alternate", "sections": (2, 1, 1)},
         {"base": 100.0, "sections": (1, 1, 2)},
         {"base": 100.0},
+        again={"attn": (1, 2, 6)},
         H=1,
         D=12,
         R=8,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.mrope.sections": trap(

@@ -6,6 +6,7 @@ from recipes.families import (
     SMALL,
     SMALLER,
     attention,
+    away,
     case,
     law,
     laws,
@@ -16,7 +17,7 @@ from recipes.families import (
 )
 from recipes.wholes import aligned
 
-FULL = settings.FULL
+FULL = (*settings.FULL, "attn/heads-apart")
 MUTANTS = settings.MUTANTS + cross.MUTANTS
 TRAPS = settings.TRAPS | cross.TRAPS
 
@@ -54,6 +55,14 @@ RECIPES = [
         "12 query heads share 4 key-value heads, three to one.",
         "gqa.order",
         **SMALLER | {"H": 12, "G": 4},
+    ),
+    case(
+        "none",
+        "attn",
+        "heads-apart",
+        "Padding, documents, a window and groups of heads, all at once.",
+        "mask.documents",
+        **dict(away("none", "attn"))["-groups"],
     ),
     case(
         "none", "attn", "one-token", "A single token: its output is its value.", "basic", **SMALL | {"T": 1}

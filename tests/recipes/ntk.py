@@ -110,9 +110,11 @@ RECIPES = [
         {"base": 100.0, "factor": 3.0, "form": "kexue"},
         {"base": 100.0, "factor": 3.0},
         {"base": 100.0, "factor": 3.0, "form": "mixed"},
+        again={"op": (2, 3, 4), "attn": (1, 2, 3, 4)},
         H=1,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.ntk.exponent": trap(

@@ -69,8 +69,9 @@ RECIPES = [
         L=4096,
         options={"factor": 40.0},
     ),
-    *together("ntk_by_parts", FAR | {"form": "dynamic"}, FAR, H=1, D=10, R=8),
+    *together("ntk_by_parts", FAR | {"form": "dynamic"}, FAR, again={"op": (1,)}, H=1, D=10, R=8),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.parts.ramp": trap(

@@ -54,9 +54,11 @@ RECIPES = [
         "pi",
         {"base": 100.0, "factor": 2.0, "original": 11, "form": "dynamic"},
         {"base": 100.0, "factor": 3.0},
+        again={"op": (1,)},
         H=1,
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.pi.factor": trap(

@@ -74,7 +74,12 @@ RECIPES = [
         "pope.frequency",
         **SMALLER | {"H": 4, "G": 2, "D": 6},
     ),
-    *together("pope", {"base": 100.0, "divided_by": "sqrt_2D", "start": "uniform"}),
+    *together(
+        "pope",
+        {"base": 100.0, "divided_by": "sqrt_2D", "start": "uniform"},
+        again={"attn": (1, 2)},
+        more=({"base": 100.0, "start": "uniform"},),
+    ),
 ]
 
 TRAPS = {

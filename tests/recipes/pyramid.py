@@ -62,6 +62,8 @@ def program(p, q, k, x, i, see, o, f, v):
 
 NOT_FLAGS = ("mask.top_left", "cache.features_dropped", "cache.keys_lost")
 
+TINY = {"B": 1, "H": 1, "G": 1, "T": 5, "D": 2, "n": 37}
+
 RECIPES = [
     *usual("pyramid", B=1, T=5, beside={"base": {"T": 11, "options": {"local": 2, "position": "centre"}}}),
     *attention("pyramid", spread="pyramid.blocks"),
@@ -93,6 +95,22 @@ RECIPES = [
         D=4,
         options={"local": 2, "position": "level"},
     ),
+    case(
+        "pyramid",
+        "attn",
+        "levels-apart",
+        "What a level adds to the means of keys, in 4 query heads that read 2.",
+        "basic",
+        **TINY | {"H": 4, "G": 2},
+        options={"position": "level", "local": 1},
+    ),
+    *(
+        case("pyramid", "attn", slug, f"Nothing turns, and the window is {said}.", "basic", **TINY, options=o)
+        for slug, said, o in (
+            ("unturned", "that of the length trained for", {}),
+            ("unturned-3", "3 tokens", {"local": 3}),
+        )
+    ),
     *together(
         "pyramid",
         {"position": "level", "local": 3},
@@ -100,6 +118,7 @@ RECIPES = [
         {"position": "level"},
         {"position": "centre", "base": 100.0},
         flag="basic",
+        again={"attn": (4,)},
     ),
 ]
 

@@ -52,7 +52,12 @@ RECIPES = [
         **SMALLER | {"T": 9, "D": 4},
         options={"near": 4},
     ),
-    *together("rerope", {"near": 3, "leak": 0.25, "base": 100.0}, {"base": 100.0, "leak": 0.5}),
+    *together(
+        "rerope",
+        {"near": 3, "leak": 0.25, "base": 100.0},
+        {"base": 100.0, "leak": 0.5},
+        again={"attn": (1, 2)},
+    ),
 ]
 
 TRAPS = {

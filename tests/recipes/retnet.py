@@ -151,8 +151,11 @@ RECIPES = [
             "decays": "spread",
         },
         {"chunk": 3, "base": 100.0, "eps": 0.5},
+        packed=True,
+        more=({"rows": "recurrent", "chunk": 3, "eps": 1.0},),
     ),
 ]
+FULL = ("op/together-[234]-packed",)
 
 WHOLES = [packed("retnet")]
 

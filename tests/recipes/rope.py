@@ -236,7 +236,7 @@ WHOLES = [
     aligned_op("rope", "interleaved", layout="interleaved"),
     aligned_op("rope", "partial", R=32),
     aligned_op("rope", "128", D=128),
-    *together("rope", {"base": 100.0}, {"learned": True}, H=1),
+    *together("rope", {"base": 100.0}, {"learned": True}, again={"op": (2,), "attn": (1, 2)}, H=1),
 ]
 FULL = ("attn/rows", "op/eight-of-ten")
 

@@ -83,6 +83,16 @@ RECIPES = [
         **SIZES | {"T": 7},
         positions=REAL,
     ),
+    case(
+        "rope_mixed",
+        "attn",
+        "heads-apart",
+        "A single number is a row and a column of an image, in 4 heads that read 2.",
+        "rope.mixed.axes",
+        **SIZES | {"T": 3},
+        positions=(4, 3, 9),
+        options={"width": 3},
+    ),
     *together("rope_mixed", {"width": 3, "base": 100.0}, flag="rope.mixed.axes", H=2, G=2, D=6),
 ]
 

@@ -9,7 +9,7 @@ from page import before, head_norm, lerp, lora, silu
 from peref.encodings.mix import rwkv6
 from peref.model import PLAIN
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, refusals, refused, states, usual
+from recipes.families import attention, basic, case, laws, refusals, refused, states, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -72,7 +72,9 @@ RECIPES = [
         "option",
         options=FEW | {"eps": 1.0},
     ),
+    *together("rwkv6", more=(FEW | {"eps": 0.5},)),
 ]
+FULL = ("op/together-*",)
 
 TRAPS = {
     "rwkv.scale": trap(

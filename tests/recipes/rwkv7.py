@@ -10,7 +10,7 @@ from page import before, head_norm, lerp, lora, sigmoid
 
 from peref.encodings.mix import rwkv7
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, refusals, refused, states, usual
+from recipes.families import attention, basic, case, laws, refusals, refused, states, together, usual
 from recipes.traps import trap
 from recipes.wholes import in_layers
 
@@ -92,7 +92,9 @@ RECIPES = [
         "option",
         options=FEW | {"eps": 1.0},
     ),
+    *together("rwkv7", more=(FEW | {"eps": 0.5},)),
 ]
+FULL = ("op/together-*",)
 
 WHOLES = [in_layers("rwkv7", v_rank=3)]
 

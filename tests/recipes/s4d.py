@@ -81,7 +81,11 @@ RECIPES = [
         "mix.discretisation",
         options=FEW | {"dt_min": 0.5, "dt_max": 1.0, "discretisation": "bilinear"},
     ),
-    *together("s4d", {"state_size": 6, "discretisation": "bilinear", "gelu": "erf"}),
+    *together(
+        "s4d",
+        {"state_size": 6, "discretisation": "bilinear", "gelu": "erf"},
+        more=({"state_size": 8, "gelu": "erf"},),
+    ),
 ]
 
 TRAPS = {

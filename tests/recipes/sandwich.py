@@ -79,7 +79,11 @@ RECIPES = [
             reading("nemo", "k from 1 to 64, less 64: NeMo", form="nemo"),
         ),
     ),
-    *together("sandwich", {"width": 4, "base": 100.0, "form": "nemo"}, {"width": 4, "base": 100.0}),
+    *together(
+        "sandwich",
+        {"width": 4, "base": 100.0, "form": "nemo"},
+        {"width": 4, "base": 100.0},
+    ),
 ]
 
 TRAPS = {

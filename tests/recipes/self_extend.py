@@ -7,7 +7,7 @@ from page import softmax, turned_scores
 
 from peref.encodings.attend.self_extend import neighbors_of
 from peref.ops.zones import attend_in_zones
-from recipes.families import SMALLER, attention, case, laws, refusals, refused, together, usual
+from recipes.families import SMALLER, attention, away, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -50,6 +50,15 @@ RECIPES = [
         "attn.scale",
         **SMALLER | {"T": 9, "D": 4},
         options={"neighbor_window": 3, "group_size": 2},
+    ),
+    case(
+        "self_extend",
+        "attn",
+        "heads-apart",
+        "Groups of positions that are far apart, padding, a window and groups of heads, all at once.",
+        "self_extend.group",
+        **dict(away("self_extend", "attn"))["-groups"] | {"positions": ((1, 15, 0, 9),)},
+        options={"base": 100.0, "group_size": 2},
     ),
     *together(
         "self_extend",

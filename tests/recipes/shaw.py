@@ -64,6 +64,8 @@ RECIPES = [
         {"max_distance": 2, "tables": "key_query", "across_heads": "own"},
         {"max_distance": 17, "tables": "key"},
         {"max_distance": 17, "tables": "key_query"},
+        again={"attn": (3, 4, 5)},
+        more=({"max_distance": 4},),
     ),
 ]
 

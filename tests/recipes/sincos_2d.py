@@ -139,10 +139,25 @@ RECIPES = [
         positions=EDGES,
         options={"width": 5},
     ),
+    case(
+        "sincos_2d",
+        "op",
+        "edges-rows",
+        "Single numbers on both sides of where rows of 5 end, every option away from its default.",
+        "sin.axes",
+        C=8,
+        positions=EDGES,
+        options={"first": "rows", "layout": "interleaved", "ladder": "endpoint", "base": 100.0, "width": 5},
+    ),
     *together(
         "sincos_2d",
         {"first": "rows", "layout": "interleaved", "ladder": "endpoint", "base": 100.0, "width": 3},
         {"width": 3, "base": 100.0},
+        more=(
+            {"width": 3, "base": 100.0, "first": "rows"},
+            {"width": 3, "base": 100.0, "layout": "interleaved"},
+            {"width": 3, "base": 100.0, "ladder": "endpoint"},
+        ),
         C=12,
     ),
 ]

@@ -120,6 +120,10 @@ RECIPES = [
         "sinusoidal",
         {"layout": "concatenated", "ladder": "endpoint", "base": 100.0, "learned": True},
         {"base": 100.0},
+        more=(
+            {"base": 100.0, "learned": True, "layout": "concatenated"},
+            {"base": 100.0, "learned": True, "ladder": "endpoint"},
+        ),
     ),
 ]
 

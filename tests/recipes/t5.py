@@ -55,6 +55,7 @@ def softmax_scale(o, D):
 
 
 BORDERS = (0, 76, 112, 113)
+FEW_SEEN = {"B": 1, "H": 4, "G": 2, "D": 4, "T": 4, "window": 3}
 FEW_HEADS = {"B": 1, "H": 2, "G": 1}
 
 LOGITS = "gpt2"
@@ -168,6 +169,23 @@ RECIPES = [
             positions=BORDERS,
         )
         for level in ("op", "attn")
+    ),
+    *(
+        case(
+            "t5",
+            level,
+            slug,
+            "Distances that fall into other buckets where max_distance is one more or one less.",
+            "bias.bucket.border",
+            **FEW_SEEN,
+            positions=(0, 23, 24, 47),
+            options={"buckets": 34, "max_distance": 40} | given,
+        )
+        for level, slug, given in (
+            ("op", "borders-few", {}),
+            ("attn", "borders-few", {}),
+            ("attn", "borders-qk", {"divided": "qk"}),
+        )
     ),
     *together("t5", {"buckets": 8, "max_distance": 7, "divided": "qk"}, {"buckets": 64, "max_distance": 256}),
 ]

@@ -69,9 +69,14 @@ RECIPES = [
     ),
     case("transformer_xl", "op", "odd", "An odd width: its last channel is 0.", "sin.order", **SMALL, C=9),
     *together(
-        "transformer_xl", {"base": 100.0, "clamp_len": 3, "divided": "not"}, {"base": 100.0, "clamp_len": 3}
+        "transformer_xl",
+        {"base": 100.0, "clamp_len": 3, "divided": "not"},
+        {"base": 100.0, "clamp_len": 3},
+        again={"op": (1, 3), "attn": (1, 3)},
+        more=({"base": 100.0},),
     ),
 ]
+FULL = ("*/together-*-groups",)
 
 WHOLES = [in_layers("transformer_xl", across_layers="own")]
 

@@ -109,6 +109,7 @@ RECIPES = [
     ),
     *together("xpos", {"base": 100.0, "scale_base": 4.0, "gamma": 0.8, "centre": 3.0}, H=1),
 ]
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.xpos.gain": trap(

@@ -102,6 +102,12 @@ TOGETHER_CASES = [
         FAR | ALL_DIM | {"ramp": "paper"},
         FAR | {"ramp": "paper", "attention_factor": 1.5, "mscale_all_dim": 0.5},
         FAR | {"mscale": 0.707},
+        again={"op": (3, 4, 7, 8, 10), "attn": (2, 3, 7, 8, 9)},
+        more=(
+            FAR | ALL_DIM | {"form": "dynamic", "mscale_all_dim": 0.0, "reading": "deepseek"},
+            FAR | {"form": "dynamic", "attention_factor": 1.5},
+            FAR | ALL_DIM,
+        ),
         H=1,
         D=10,
         R=8,
