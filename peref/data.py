@@ -254,7 +254,8 @@ def joined_text(files: Files) -> bytes:
 def check_length(corpus: Corpus, length: int) -> None:
     """Raises Misuse unless a window of `length` inputs and one target more fits into both parts."""
     if min(corpus.train.size, corpus.valid.size) <= length:
-        has = f"training has {counted(corpus.train.size, 'byte')} and validation {corpus.valid.size}"
+        unit = "byte" if corpus.train.dtype == np.uint8 else "token"
+        has = f"training has {counted(corpus.train.size, unit)} and validation {corpus.valid.size}"
         what = f"corpus {corpus.name!r} is too small for length {length}: {has}"
         raise Misuse(f"{what}, each needs at least {length + 1}; choose a shorter length or a larger text")
 

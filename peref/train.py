@@ -54,7 +54,7 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
         raise Misuse(f"{what}; ask for at most {end}")
     check_positions(cfg, recipe)
     if isinstance(corpus, Corpus) and isinstance(cfg, Config):
-        if cfg.V < VOCABULARY:
+        if cfg.V < VOCABULARY and corpus.train.dtype == np.uint8:  # tokens are checked where they are made
             raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
         check_length(corpus, cfg.L)
     if isinstance(corpus, Exercise):

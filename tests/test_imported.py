@@ -207,6 +207,35 @@ def test_it_generates_shows_and_trains_on(theirs, capsys):
     assert cli(capsys, "eval", made.folder, "--len", "16", "--bytes", "60", "--threads", "1")[0] == 0
 
 
+def test_it_trains_on_where_the_held_out_part_begins_inside_a_character(theirs, capsys):
+    cli(capsys, "import", "theirs", "-o", "mine")
+    (theirs.parent / "cut.txt").write_text("a" + "ö" * 505)
+    line = ["--data", "cut.txt", "--steps", "1", "--batch", "2", "--runs", "more", "--backend", "numpy"]
+    code, said = cli(capsys, "train", "--from", "mine", *line)
+    assert code == 0, said
+
+
+def test_few_tokens_without_a_text_are_trained_on(tmp_path, capsys, monkeypatch):
+    """Numbers below the size of the vocabulary, which may be less than that of bytes; and are exported."""
+    monkeypatch.chdir(tmp_path)
+    cfg = config_of(LLAMA | {"vocab_size": 67})
+    Path("theirs").mkdir()
+    save_file(unload(init(cfg, 3), cfg), "theirs/model.safetensors")
+    Path("theirs/config.json").write_text(json.dumps(LLAMA | {"vocab_size": 67}))
+    Path("tokens.txt").write_text(" ".join(str(n % 67) for n in range(900)))
+    cli(capsys, "import", "theirs", "-o", "mine")
+    more = ["--data", "tokens.txt", "--steps", "2", "--batch", "2", "--runs", "more", "--backend", "numpy"]
+    code, said = cli(capsys, "train", "--from", "mine", *more)
+    assert code == 0, said
+    assert "training has 808 tokens" in cli(capsys, "train", "--from", "mine", *more, "--len", "99")[1]
+    (made,) = Path("more").iterdir()
+    assert cli(capsys, "eval", made, "--len", "8", "--backend", "numpy")[0] == 0
+    assert cli(capsys, "export", made, "-o", "back")[0] == 0
+    Path("tokens.txt").write_text("7 67 " * 300)
+    code, said = cli(capsys, "train", "--from", "mine", *more)
+    assert (code, "67 is none of the 67 tokens" in said) == (2, True)
+
+
 def test_export_writes_back_what_was_read(theirs, capsys):
     """In bfloat16 the same numbers under the same names, with config.json and tokenizer.json."""
     cli(capsys, "import", "theirs", "-o", "mine")

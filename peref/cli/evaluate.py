@@ -15,7 +15,7 @@ from peref import evaluate as loss
 from peref import store
 from peref.backends import Backend
 from peref.cli import options, text
-from peref.cli.found import Trained, backend_of, cycles, find_trained, raw_text, reach
+from peref.cli.found import Trained, backend_of, cycles, find_trained, raw_text, reach, tokens_of
 from peref.cli.options import Document, Given
 from peref.cli.side_by_side import side_by_side, table_lines
 from peref.config import Config
@@ -28,7 +28,6 @@ from peref.masking import CHOSEN
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
 from peref.tasks import DEPTHS, Exercise
-from peref.vocabulary import Vocabulary
 
 BYTES, SAMPLES = 131072, 400
 PROTOCOLS = ("non-overlapping", "sliding")
@@ -87,17 +86,6 @@ def command(given: Given) -> Document:
 def say(given: Given, name: str, words: str) -> None:
     with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
         given.say(name, words)
-
-
-def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
-    """The tokens of a text that may be cut anywhere, and how many there are in a byte."""
-    if known.of_bytes:
-        return part, 1.0
-    whole = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
-    if known.tokenizer is None:  # and so may be the first and last number
-        whole = " ".join(whole.split()[1:-1])
-    tokens = known.tokens(whole.encode())
-    return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0
 
 
 def of_text(given: Given, found: Trained) -> Measuring:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from peref import data
 from peref.backends import Backend
 from peref.backends import get as get_backend
@@ -137,8 +139,19 @@ def run_text(run: Run, spec: str | None) -> data.Corpus:
     known = vocabulary_of(run, model_of(run).V)
     if known.of_bytes:
         return corpus
-    tokens = lambda part: known.tokens(part.tobytes())
-    return replace(corpus, train=tokens(corpus.train), valid=tokens(corpus.valid))
+    train, valid = (tokens_of(known, part)[0] for part in (corpus.train, corpus.valid))
+    return replace(corpus, train=train, valid=valid)
+
+
+def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
+    """The tokens of a text that may be cut anywhere, and how many there are in a byte."""
+    if known.of_bytes:
+        return part, 1.0
+    whole = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
+    if known.tokenizer is None:  # and so may be the first and last number
+        whole = " ".join(whole.split()[1:-1])
+    tokens = known.tokens(whole.encode())
+    return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0
 
 
 def raw_text(run: Run, spec: str | None) -> data.Corpus:

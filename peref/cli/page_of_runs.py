@@ -10,8 +10,8 @@ import numpy as np
 
 from peref import store
 from peref.cli import options, text
-from peref.cli.evaluate import SAMPLES, tokens_of
-from peref.cli.found import backend_of, find_trained, raw_text
+from peref.cli.evaluate import SAMPLES
+from peref.cli.found import backend_of, find_trained, raw_text, tokens_of
 from peref.cli.options import Document, Given, option
 from peref.cli.show import drawing
 from peref.environment import environment
