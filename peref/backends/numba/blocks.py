@@ -54,6 +54,14 @@ def padded(x, t, out):
 
 
 @njit(**INNER)
+def hand_back(x, out, b, h, begin, end):
+    """Rows of x back, to tokens begin.. of out [B,T,H,N]."""
+    _, T, H, N = out.shape
+    for t in range(begin, end):
+        copy(out, ((b * T + t) * H + h) * N, x, (t - begin) * x.shape[1], N)
+
+
+@njit(**INNER)
 def across_lanes(y, x):
     """y [N,M] = x' for x [M,N] of whole LANES."""
     M, N = x.shape

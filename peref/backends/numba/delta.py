@@ -18,6 +18,7 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, i8, reads, void, writes
+from peref.backends.numba.blocks import hand_back, padded
 from peref.backends.numba.emit import I64, constant, intrinsic_of, loop
 from peref.backends.numba.few import folded
 from peref.backends.numba.host import LANES
@@ -151,25 +152,9 @@ def walk_back(typingctx, d, x, dr, dk, da, dg, dy, u, du, r, w, k, a, removes, t
 
 
 @njit(**INNER)
-def taken(x, b, h, begin, end, out):
-    """What tokens have of x [B,H,T,N], to the first rows and columns of out."""
-    for t in range(begin, end):
-        for i in range(x.shape[3]):
-            out[t - begin, i] = x[b, h, t, i]
-
-
-@njit(**INNER)
-def given(x, out, b, h, begin, end):
-    """And back, to out [B,T,H,N]."""
-    for t in range(begin, end):
-        for i in range(out.shape[3]):
-            out[b, t, h, i] = x[t - begin, i]
-
-
-@njit(**INNER)
 def factors(g, b, h, begin, end, w):
     """w = exp(g)."""
-    taken(g, b, h, begin, end, w)
+    padded(g[b, h], begin, w)
     for t in range(end - begin):
         exps(w, w, t * w.shape[1], g.shape[3])
 
@@ -183,10 +168,10 @@ def delta_head(unit, y, puts, states, r, g, k, v, a, runs):
     U, Y = np.zeros((2, WKV_CHUNK, rows), np.float32)
     for chunk in range(states.shape[2] - 1):
         begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
-        taken(r, b, h, begin, end, R)
-        taken(k, b, h, begin, end, K)
-        taken(a, b, h, begin, end, A)
-        taken(v, b, h, begin, end, U)
+        padded(r[b, h], begin, R)
+        padded(k[b, h], begin, K)
+        padded(a[b, h], begin, A)
+        padded(v[b, h], begin, U)
         factors(g, b, h, begin, end, W)
         Y[:] = 0
         for t in range(begin, end):
@@ -202,8 +187,8 @@ def delta_head(unit, y, puts, states, r, g, k, v, a, runs):
                 for j in range(rows):
                     Y[m, j] = own * U[m, j]
                 advance(S, U, Y, W, K, R, m, rows, n)
-        given(Y, y, b, h, begin, end)
-        given(U, puts, b, h, begin, end)
+        hand_back(Y, y, b, h, begin, end)
+        hand_back(U, puts, b, h, begin, end)
         states[b, h, chunk + 1] = S
 
 
@@ -223,13 +208,11 @@ def delta_backward_head(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k,
     dR, dW, dK, dA = found = np.zeros((4, WKV_CHUNK, n), np.float32)
     for chunk in range(states.shape[2] - 2, -1, -1):
         begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
-        taken(r, b, h, begin, end, R)
-        taken(k, b, h, begin, end, K)
-        taken(a, b, h, begin, end, A)
-        taken(dy, b, h, begin, end, dY)
-        for t in range(begin, end):
-            for j in range(dv.shape[3]):
-                U[t - begin, j] = puts[b, t, h, j]
+        padded(r[b, h], begin, R)
+        padded(k[b, h], begin, K)
+        padded(a[b, h], begin, A)
+        padded(dy[b, h], begin, dY)
+        padded(puts[b, :, h], begin, U)
         factors(g, b, h, begin, end, W)
         S[0] = states[b, h, chunk]
         for t in range(begin, end):
@@ -250,11 +233,11 @@ def delta_backward_head(unit, dr, dg, dk, dv, da, ds, dy, puts, states, r, g, k,
                 walk_back(D, S, dR, dK, dA, dW, dY, U, dU, R, W, K, A, a.shape[3], m, rows, n)
             if not follows(line, t):
                 D[:] = 0
-        given(dR, dr, b, h, begin, end)
-        given(dK, dk, b, h, begin, end)
-        given(dA, da, b, h, begin, end)
-        given(dU, dv, b, h, begin, end)
-        given(dW, dg, b, h, begin, end)
+        hand_back(dR, dr, b, h, begin, end)
+        hand_back(dK, dk, b, h, begin, end)
+        hand_back(dA, da, b, h, begin, end)
+        hand_back(dU, dv, b, h, begin, end)
+        hand_back(dW, dg, b, h, begin, end)
 
 
 @kernel(

@@ -23,13 +23,13 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, i8, reads, void, writes
-from peref.backends.numba.blocks import across_lanes, by_rows, matmul, padded, product, rounded
+from peref.backends.numba.blocks import across_lanes, by_rows, hand_back, matmul, padded, product, rounded
 from peref.backends.numba.emit import I64, intrinsic_of, loop
 from peref.backends.numba.host import COLUMNS, LANES
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import exps, follows, longs
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.vector import copy, dot, scale
+from peref.backends.numba.vector import dot, scale
 
 DELTA_CHUNK = 32
 
@@ -91,14 +91,6 @@ def chunk_rows(x, line, begin, out):
     for t in range(begin, min(len(line), begin + DELTA_CHUNK)):
         if line[t] < 0:
             out[t - begin] = 0
-
-
-@njit(**INNER)
-def hand_back(x, out, b, h, begin, end):
-    """Rows of x back, to out [B,T,H,N]."""
-    _, T, H, N = out.shape
-    for t in range(begin, end):
-        copy(out, ((b * T + t) * H + h) * N, x, (t - begin) * x.shape[1], N)
 
 
 @njit(**INNER)
