@@ -42,7 +42,7 @@ def plus_terms_backward(saved, ds, wants):
     like, index = saved
     dtable = None
     dterm, drow, dcolumn = (  # 3, 2
-        unbroadcast(ds, a[0]).astype(a[1]) if a and want else None
+        unbroadcast(ds, a[0]).astype(a[1], copy=False) if a and want else None
         for a, want in zip(like[1:], wants[2:], strict=True)
     )
     if like[0] and wants[1]:  # 1: the sum along each diagonal

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numba
 from numba.core import config
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
 LOOKS = 7
 
 
@@ -36,15 +36,15 @@ COLUMNS = 2 * LANES
 
 
 def keep_memory() -> None:
-    """Have malloc keep up to a gigabyte of what is freed, where it is glibc's.
+    """Have malloc keep what is freed, of what lies last up to a gigabyte, where it is glibc's.
 
     It would give the arrays of a step back to the system and be given them again page by page in the next, a
-    sixth of a training step.
+    sixth of a training step; of 32 MiB and more always, unless it makes all in one piece.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, 1 << 30)
-        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
+        mallopt(M_MMAP_MAX, 0)
 
 
 def idle_cores(ready: Callable[[], int] | None = None) -> int:
