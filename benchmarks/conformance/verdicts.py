@@ -263,6 +263,20 @@ def x_transformers_bfloat16():
     say("DynamicPositionBias", got, "torch.bfloat16")
 
 
+def x_transformers_padding():
+    """Scaled sinusoids of a text behind two tokens of padding, beside another: its angles of pair 0."""
+    import torch
+    from x_transformers.x_transformers import ScaledSinusoidalEmbedding
+
+    made = ScaledSinusoidalEmbedding(2)
+    try:
+        rows = made(torch.zeros(2, 4, 2), seq_start_pos=torch.tensor([0, 2])) / made.scale
+        got = torch.atan2(rows[1, :, 0], rows[1, :, 1]).tolist()
+    except RuntimeError as error:
+        got = f"RuntimeError: {error}"
+    say("tokens 0 to 3", got, [-2.0, -1.0, 0.0, 1.0])
+
+
 def x_transformers_forgetting():
     """The gate between a query and the key before it, from sums of log gates in bfloat16."""
     import torch

@@ -4,6 +4,7 @@ forget gate, PoPE, sinusoids, learned rows.
 Its pairs are adjacent channels; cases of the other layout come with their channels permuted. Its T5 bias has
 a factor of its own, which is 1 here. Its xPos has the centre at half the length, ours at 0: only attention is
 claimed. Where positions do not count from 0, ALiBi goes through forward_custom_pos; the other biases cannot.
+Its sinusoids take the same positions for every sequence.
 """
 
 import torch
@@ -169,7 +170,7 @@ def pope(case, a, o, facts):
 
 
 def sinusoidal(case, a, o, facts):
-    if (o["layout"], o["ladder"]) != ("concatenated", "paper") or facts["C"] % 2:
+    if (o["layout"], o["ladder"]) != ("concatenated", "paper") or facts["C"] % 2 or a["positions"].ndim > 1:
         return None
     made = ScaledSinusoidalEmbedding(facts["C"], o["base"])
     put(made, "scale", a["param.scale"]) if o["learned"] else nn.init.ones_(made.scale)
