@@ -7,6 +7,7 @@ import inspect
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -24,7 +25,7 @@ from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, roun
 from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
 from peref.golden.diagnosis.formulas import variants
-from peref.golden.diagnosis.functions import activated_by
+from peref.golden.diagnosis.functions import activated_by, ungated
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.diagnosis.rotation import bfloat16
 from peref.golden.judge.judged import check_tensors
@@ -594,25 +595,31 @@ def test_a_number_that_nobody_wrote_comes_last(book):
         assert not diagnosed(entry, "q_rotated", answer.got["q_rotated"]).words.startswith("a guess: ")
 
 
+RELU, NO_GATE = "you have relu as the activation before the last map", "the gate is left out"
+LAST_MAPS = {RELU: lambda be: activated_by(be, relu), NO_GATE: lambda be: partial(ungated, be)}
+
+
 @pytest.mark.parametrize(
-    ("encoding", "flag"),
+    ("encoding", "words", "flag"),
     [
-        ("gated_deltanet", "mix.gate"),
-        ("gla", "mix.gate"),
-        ("retnet", "mix.gate"),
-        ("s4d", "mix.activation"),
-        ("mamba", "mix.activation"),
+        ("gated_deltanet", RELU, "mix.gate"),
+        ("gla", RELU, "mix.gate"),
+        ("retnet", RELU, "mix.gate"),
+        ("s4d", RELU, "mix.activation"),
+        ("mamba", RELU, "mix.activation"),
+        ("mamba", NO_GATE, "mix.activation"),
     ],
 )
-def test_an_activation_of_a_gate_is_the_gates(book, encoding, flag):
+def test_an_activation_of_a_gate_is_the_gates(book, encoding, words, flag):
     """Where the encoding has such a flag; one that is no gate's has its own."""
 
-    def with_relu(case, a):
-        mix = lambda mix, be, *given: mix(replace(be, activated_linear=activated_by(be, relu)), *given)
+    def otherwise(case, a):
+        made = LAST_MAPS[words]
+        mix = lambda mix, be, *given: mix(replace(be, activated_linear=made(be)), *given)
         return expected(case, a, around(case.config.encoding(0), "mix", mix))
 
-    found = named(wrong(book, with_relu, *first_of(book, encoding, "op")))[0]
-    assert (found.flag, found.words) == (flag, "you have relu as the activation before the last map")
+    found = named(wrong(book, otherwise, *first_of(book, encoding, "op")))[0]
+    assert (found.flag, found.words) == (flag, words)
 
 
 def weights_of_few_digits(case, a):
@@ -725,3 +732,10 @@ def test_what_outputs_have_not_is_a_bug_of_their_derivative(book):
 
     first = named(wrong(book, late, "rope.op/default", "rope.op/long"))[0]
     assert (first.flag, "one too large" in first.words) == ("grad.rotation", True), first
+
+
+def test_an_option_that_is_read_for_another_is_no_story_as_simple(book):
+    """beta_slow is 1, as the factor of somebody who does not scale."""
+    some = wrong(book, held(factor=1.0), "yarn.table/default", "yarn.table/factor-8.0")
+    first = weighed([Answer(entry, got) for entry, got in some])[0]
+    assert (first.trap.flag, first.whole, first.alone) == ("rope.factor.ignored", True, True), first

@@ -267,7 +267,6 @@ VARIANTS: tuple[tuple[str, Any], ...] = (
     ),
 )
 ONE_CALL, TIMELESS = VARIANTS[:2], -len(EARLY_OR_LATE)
-GATE = "the gate is on the other side"
 exchanged = lambda f: lambda up, gate, *rest: f(up, gate, *rest) if gate is None else f(gate, up, *rest)
 
 
@@ -310,19 +309,17 @@ LAYERS = (
         {"inputs": lambda a, c: {"x": np.roll(a["x"], 1, 1)}},
         of_layer,
     ),
-    *rows(
-        "mix.gate",
-        "layer",
-        {
-            GATE: lambda be: {"activated_linear": exchanged(be.activated_linear)},
-            "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
-        },
-    ),
 )
+GATES = {
+    "the gate is on the other side": lambda be: {"activated_linear": exchanged(be.activated_linear)},
+    "the gate is left out": lambda be: {"activated_linear": partial(ungated, be)},
+}
 
 
 def activations(answer: Answer) -> Iterator[Row]:
-    """Another activation before the last map: a gate's has the flag of gates, where the encoding has that."""
+    """Another gate, or another activation before the last map, with the flag of gates where the encoding has
+    it.
+    """
     gates: list[Any] = []
 
     def look(be: Any, up: Any, gate: Any, *rest: Any) -> Any:
@@ -330,17 +327,15 @@ def activations(answer: Answer) -> Iterator[Row]:
         return be.activated_linear(up, gate, *rest)
 
     computed(layer=lambda be: {"activated_linear": partial(look, be)})(answer.forward)
-    of_gate = any(gate is not None for gate in gates) and "mix.gate" in answer.entry.vectors.words["flags"]
-    return rows(
-        "mix.gate" if of_gate else "mix.activation",
-        "layer",
-        {
-            f"you have {name} as the activation before the last map": lambda be, f=f: {
-                "activated_linear": activated_by(be, f)
-            }
-            for name, f in ACTIVATIONS.items()
-        },
-    )
+    of_gate = "mix.gate" if "mix.gate" in answer.entry.vectors.words["flags"] else "mix.activation"
+    gated = any(gate is not None for gate in gates)
+    words = "you have {} as the activation before the last map"
+    other = {
+        words.format(name): lambda be, f=f: {"activated_linear": activated_by(be, f)}
+        for name, f in ACTIVATIONS.items()
+    }
+    yield from rows(of_gate, "layer", GATES)
+    yield from rows(of_gate if gated else "mix.activation", "layer", other)
 
 
 OWN_ROWS = ("bucket", "ladder", "ntk_base", "rising", "slow_pairs", *HOOKS)

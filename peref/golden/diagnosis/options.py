@@ -143,8 +143,10 @@ def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
             read = lambda c, to=one, of=other: {to: c.config.pe[0][1][of]}
             both = lambda c, a=one, b=other: {a: c.config.pe[0][1][b], b: c.config.pe[0][1][a]}
             flag = flag_of(answer, "options", one)
-            yield guess(flag, f"the option {other} is read in place of {one}", computed(options=read), 0.97)
-            yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), 0.97)
+            yield guess(
+                flag, f"the option {other} is read in place of {one}", computed(options=read), GENERAL
+            )
+            yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), GENERAL)
 
 
 def unscaled(case: Any, rotate: Any, p: Any, i: Any, n: Any) -> Any:
