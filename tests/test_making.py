@@ -279,6 +279,21 @@ def test_what_would_be_too_large_is_refused_before_it_is_computed(
     assert not (tmp_path / "g").exists()
 
 
+def test_what_others_are_just_writing_is_not_counted(recipes, tmp_path, monkeypatch):
+    """Two makers side by side: a temporary file, a folder whose digests are not there yet; but what they have
+    finished is.
+    """
+    monkeypatch.setattr(make, "OF_ALL", 200_000)
+    alibi = tmp_path / "core" / "alibi"
+    alibi.mkdir(parents=True)
+    (alibi / "inputs.safetensors").write_bytes(bytes(200_000))
+    (tmp_path / ".tmp-7-0a").write_bytes(bytes(200_000))
+    assert make.make(tmp_path, ["rope"])
+    (alibi / make.SUMS).write_bytes(b"")
+    with pytest.raises(make.TooLarge, match=r"golden/ would have [\d,]+ bytes, and there may be 200,000"):
+        make.make(tmp_path, ["rope"])
+
+
 @pytest.mark.parametrize(
     ("id", "words"),
     [
@@ -345,11 +360,29 @@ def test_a_case_is_moved_to_the_full_set(monkeypatch):
         catalogue.core()
 
 
+def test_only_what_is_named_is_computed(recipes, tmp_path, monkeypatch):
+    """--only costs what one encoding does, however many there are."""
+    asked = set()
+
+    def noted(case, *more):
+        asked.add(case.encoding)
+        return expected(case, *more)
+
+    for place in (make, confirmed):
+        monkeypatch.setattr(place, "expected", noted)
+    make.make(tmp_path, ["alibi"])
+    assert asked == {"alibi"}
+
+
 # ---------------------------------------------------------------- the command
 
 
 def run(*words, folder):
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    """The command, in a process that cannot import numba: it compiles nothing."""
+    without = folder.parent / "without"
+    without.mkdir(exist_ok=True)
+    (without / "numba.py").write_text("raise SystemExit('numba is imported')\n")
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(without)}
     done = subprocess.run(
         [sys.executable, "-m", "tests.making", *words, "-o", folder],
         cwd=ROOT,

@@ -2,9 +2,11 @@
 it in words.
 """
 
+import ast
 import re
 import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both, fullest
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
 from peref import model
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops import token
 from peref.errors import Misuse, PerefError
 from peref.ops.activation import swiglu
@@ -206,6 +209,23 @@ def test_one_token_is_computed_with_every_weight_of_a_layer():
     assert step(np.ones((1, 1, C), np.float32), w, room, room.copy()).shape == (1, 1, C)
     with pytest.raises(Misuse, match=r"token: norm3\.weight is none of a layer's weights, which are norm1"):
         step(np.ones((1, 1, C), np.float32), w | {"norm3.weight": w["norm1.weight"]}, room, room.copy())
+
+
+def test_weights_of_one_token_go_by_their_names():
+    """In one argument, whatever their order, and the kernel reads none by a number."""
+    w = {name: random(*shape, seed=n).astype(np.float32) for n, (name, shape) in enumerate(SHAPES.items())}
+    x = random(1, 1, C).astype(np.float32)
+    kept = lambda: [np.zeros((1, G, 1, D), np.float32) for _ in range(2)]
+    step = NUMBA.token(None, None, at=At.of(1), **SIZES, **HOW)
+    same(step(x, dict(reversed(w.items())), *kept()), step(x, w, *kept()), 0)
+    text, fields = Path(kernels("token").__file__).read_text(), kernels("token").Weights._fields
+    functions = {f.name: f for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef)}
+    for one in (functions["layer"], functions["some"]):
+        arguments = [a.arg for a in one.args.args]
+        assert "weights" in arguments
+        assert not {*arguments} & {*fields}
+        read = [ast.unparse(x.value) for x in ast.walk(one) if isinstance(x, ast.Subscript)]
+        assert not {*read} & {"w", "weights"}
 
 
 def test_a_sequence_beside_others_is_computed_as_if_alone():

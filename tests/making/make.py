@@ -7,6 +7,7 @@ before: where the letters of its axes say so (least) before anything is computed
 its witnesses are asked, which take nearly all of the time.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
@@ -270,6 +271,19 @@ def largest(cases: list[Case], size: Callable[[Case], int]) -> tuple[str, int]:
     return max(((case.id, size(case)) for case in cases), key=lambda one: one[1])
 
 
+def standing_sizes(folder: Path, ours: Set[Path]) -> dict[Path, int]:
+    """Path -> bytes of the files outside the folders `ours`, without what somebody else is just writing:
+    under a temporary name, or in a folder that has no digests yet.
+    """
+    found = {}
+    for path in folder.rglob("*"):
+        whole = path.parent == folder or (path.parent / SUMS).is_file()
+        if whole and path.parent not in ours and not path.name.startswith("."):
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                found[path] = path.stat().st_size
+    return found
+
+
 def too_much(name: str, mine: int, most: tuple[str, int]) -> None:
     """Raises TooLarge where the core of one encoding would have more bytes than there may be."""
     if mine > OF_ONE:
@@ -299,11 +313,7 @@ def within(folder: Path, parts: list[Part], found: list[dict[str, bytes]]) -> No
     """Raises TooLarge, naming the largest case of the encoding, where these files would be too large
     beside what stands there.
     """
-    here = {
-        path: path.stat().st_size
-        for path in folder.rglob("*")
-        if path.is_file() and path.parent not in {one.place for one in parts}
-    }
+    here = standing_sizes(folder, {one.place for one in parts})
     here |= {
         one.place / name: len(data)
         for one, some in zip(parts, found, strict=True)
