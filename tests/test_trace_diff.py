@@ -150,9 +150,14 @@ CHANGED = {  # the model, what theirs is, the first tensor that differs, words o
         GEMMA,
         member(GEMMA, 0, base=1e6),
         "layers.0.q_turned",
-        "has base 1e+06, as layer 1",
+        "has base 1000000, as layer 1",
     ),
-    "factor gone": (GEMMA, replace(GEMMA, embed_factor=1.0), "embedded", "embed_factor is 1.0"),
+    "factor gone": (
+        GEMMA,
+        replace(GEMMA, embed_factor=1.0),
+        "embedded",
+        "embed_factor is 1 in theirs; embed_factor is 5.65685425 in the config",
+    ),
     "weight for 1 + weight": (
         GEMMA,
         replace(GEMMA, norm_from_one=False),
@@ -206,7 +211,7 @@ CHANGED = {  # the model, what theirs is, the first tensor that differs, words o
         BLOOM,
         replace(BLOOM, logit_factor=32**-0.5),
         "logits",
-        "logit_factor is 0.1767766952966369 in what came; logit_factor is 1.0 in the config",
+        "logit_factor is 0.176776695 in theirs; logit_factor is 1 in the config",
     ),
     "not parallel": (
         BLOOM,
@@ -276,6 +281,62 @@ EDITED = {
         "1.k.bias is left out",
     ),
 }
+
+
+PLAIN = Config(pe=(("rope", {}),), **SIZES | {"layers": 1, "L": 16})
+FITTED = {  # what theirs is, of a model with plain RoPE; the first tensor that differs, what it looks like
+    "base": (member(PLAIN, 0, base=12000.0), {}, "q_turned", "layer 0 has base 12000; it has base 10000"),
+    "base of late tokens": (
+        member(PLAIN, 0, base=333.0),
+        {},
+        "q_turned",
+        "layer 0 has base 333; it has base 10000",
+    ),
+    "interpolated": (
+        replace(PLAIN, pe=(("pi", {"factor": 6.0}),)),
+        {},
+        "q_turned",
+        "layer 0 turns q and k as pi does, with factor 6; it has rope",
+    ),
+    "Llama 3": (
+        replace(PLAIN, pe=(("llama3", {"factor": 5.0, "original": 32}),)),
+        {},
+        "q_turned",
+        "layer 0 turns q and k as llama3 does, with factor 5, original 32, ",
+    ),
+    "tables of 16 bits": (
+        PLAIN,
+        {"q_turned": lambda t, x: in_tables(t, "q"), "k_turned": lambda t, x: in_tables(t, "k")},
+        "q_turned",
+        "layer 0: cos and sin are kept in bfloat16",
+    ),
+    "scale": (member(PLAIN, 0, scale=0.3), {}, "scores", "layer 0 has scale 0.3; it has scale 0.353553391"),
+    "eps near another": (
+        replace(PLAIN, eps=7e-4),
+        {},
+        "normed",
+        "eps is 0.0007 in theirs; eps is 1e-05 in the config",
+    ),
+}
+
+
+def in_tables(t, role):
+    """Turned by cosines and sines that are kept in bfloat16."""
+    angle = np.arange(14)[:, None] * 1e4 ** (-np.arange(4) / 4)
+    cos, sin = (rounded(f(angle)).astype(np.float64) for f in (np.cos, np.sin))
+    a, b = np.split(t(role), 2, -1)
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+@pytest.mark.parametrize("what", FITTED)
+def test_a_number_is_fitted(what):
+    """Which is no neighbour of the config's; the one that is offered is the one that gives what came."""
+    other, ways, first, words = FITTED[what]
+    params = drawn(PLAIN)
+    found = walked(PLAIN, traced(other, params, "F32", ways), params).found
+    assert found is not None
+    assert (found.name, words in found.lines()[1]) == (f"layers.0.{first}", True), found.lines()
+    assert len(found.readings) == 1 or what == "scale", found.lines()
 
 
 @pytest.mark.parametrize("what", EDITED)
@@ -792,7 +853,7 @@ def test_a_small_error_is_told_before_a_large_one_behind_it():
     for change in ({}, {"logits": Tensor("F32", 2 * theirs["logits"].bits)}):
         found = walked(BLOOM, theirs | change, params).found
         assert (found.name, found.verdict.grade) == ("layers.0.ffn", "B"), found
-        assert found.readings[0].does == "activation is gelu_exact in what came"
+        assert found.readings[0].does == "activation is gelu_exact in theirs"
         assert found.others == "ffn is wrong in layers 0, 1; right, by theirs before it, in none"
     theirs = traced(BLOOM, params, "F32")
     for n, factor in enumerate((1 + 5e-5, 1 + 1e-3)):

@@ -218,7 +218,7 @@ WRONG = {  # what theirs computes, or a step of it; the first that differs; what
     ),
     "logits not divided": (
         changed(RIGHT, "decoder", logit_factor=1.0),
-        *("logits", "logit_factor is 1.0 in what came; logit_factor is 0.25 in the config"),
+        *("logits", "logit_factor is 1 in theirs; logit_factor is 0.25 in the config"),
     ),
     "attention across divided": (
         {"layers.1.cross_scores": lambda x: x * 3**-0.5},

@@ -15,6 +15,7 @@ import numpy as np
 from peref.errors import counted
 from peref.golden.spec.rule import CLASSES, Verdict
 from peref.trace_diff.evidence import UNRELATED, Differing, about_shape, in_layers, relations_of, where_wrong
+from peref.trace_diff.fitted import fitted
 from peref.trace_diff.readings import Reading, readings
 from peref.trace_diff.steps import Engine, first_layer, follow, layer_and_step, taken
 from peref.trace_diff.verdicts import Traces
@@ -102,15 +103,22 @@ def giving(t: Traces, name: str, lie: list[str], most: float) -> Iterator[Readin
     span = [name, *lie]
     layers = sorted({layer_and_step(one)[0] for one in span})
     layers.sort(key=lambda n: n != layer_and_step(name)[0])
-    right, sees = t.made(t.engine, [name]), lambda engine: (at.see for at in engine.made.places)
+    near, right = math.inf, t.made(t.engine, [name])
+    sees = lambda engine: (at.see for at in engine.made.places)
     for one in readings(t.engine, layers, {layer_and_step(one)[1] for one in span}):
         made = t.made(one.engine, [name])
         masks = map(np.array_equal, sees(one.engine), sees(t.engine))
         if not made or (same_tensors(made, right) and all(masks)):
             continue
-        if t.judged(one.engine, [name], True, made)[name].worst <= most:
+        worst = t.judged(one.engine, [name], True, made)[name].worst
+        near = min(near, worst)
+        if worst <= most:
             yield one
-    yield from same_as(t, name, most)
+    for one in same_as(t, name, most):
+        near = 0.0
+        yield one
+    if right and near > dict(CLASSES)["A"]:
+        yield from fitted(t, name, layers, most)
 
 
 def same_as(t: Traces, name: str, most: float) -> Iterator[Reading]:

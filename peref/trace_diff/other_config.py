@@ -3,8 +3,9 @@ none; other positions and another mask.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from itertools import permutations
 from typing import Any, Literal, get_args, get_origin
 
@@ -21,6 +22,7 @@ FORGET: dict[str, dict[str, Any]] = {  # what means nothing any more where a fie
     "activation": {"activation_limit": None},
     "qk_norm": {"qk_norm_over": "head"},
 }
+LENGTHS = [2**n for n in range(4, 18)]  # that a model may have been trained for
 OF_SHAPES = {"pe", "L", "V", "C", "layers", "H", "G", "D", "F", "R", "window", "experts", "cross", "layout"}
 
 
@@ -37,8 +39,16 @@ def phrase(setting: str, value: Any) -> str:
         return f"has {setting}"
     if setting in ("window", "chunk"):
         return f"has a {setting} of {value}"
-    shown = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else value
-    return f"has {setting} {shown:g}" if isinstance(value, float) else f"has {setting} {shown}"
+    return f"has {setting} {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """A value as people write it: 0.00001, 500000, 1,2,1."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(str, value))
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.9g}" if 1e-4 <= abs(value) < 1e9 else f"{value:.6g}"
 
 
 def values_of(cfg: Config, member: int) -> dict[str, Any]:
@@ -133,16 +143,60 @@ def of_encodings(engine: Engine, layer: int) -> Iterator[Said]:
     """No positions, or another rotation, the simple ones first."""
     cfg = engine.cfg
     name, given = cfg.pe[layer % len(cfg.pe)]
-    kept = {key: given[key] for key in settings_of(name).keys() & given.keys()}
-    simple = sorted((one for one in names() if get(one).rotate), key=lambda one: len(options(get(one))))
     if name != "none":
+        kept = {key: given[key] for key in settings_of(name).keys() & given.keys()}
         left = {key: value for key, value in kept.items() if key in settings_of("none")}
         yield f"layer {layer} has no positions", f"it has {name}", as_member(cfg, layer, "none", left)
-    turns = simple[:1] if name == "none" else simple if get(encodings_of(name)[0]).rotate else []
-    says = "it has no positions" if name == "none" else f"it has {name}"
+    turns = rotations()[:1] if name == "none" else rotations() if get(encodings_of(name)[0]).rotate else []
     for one in turns:
-        shared = {key: value for key, value in given.items() if key in options(get(one))}
-        yield f"layer {layer} turns q and k as {one} does", says, as_member(cfg, layer, one, shared | kept)
+        yield turning_as(cfg, layer, one, {})
+
+
+def rotations() -> list[str]:
+    """Those that turn q and k, the simple ones first."""
+    return sorted((one for one in names() if get(one).rotate), key=lambda one: len(options(get(one))))
+
+
+def turning_as(cfg: Config, layer: int, one: str, change: dict[str, Any], factor: Any = None) -> Said:
+    """That a layer has another rotation, with what it shares with its own, `change` and a factor."""
+    name, given = cfg.pe[layer % len(cfg.pe)]
+    of, change = options(get(one)), change if factor is None else {**change, "factor": factor}
+    shared = {key: value for key, value in given.items() if key in of or key in settings_of(name)}
+    own = {key: of[key][0] for key in of if key not in options(get(encodings_of(name)[0]))} | change
+    numbers = [f"{key} {shown(x)}" for key, x in own.items() if type(x) in (int, float)]
+    with_these = f", with {', '.join(numbers)}" if numbers else ""
+    says = "it has no positions" if name == "none" else f"it has {name}"
+    does = f"layer {layer} turns q and k as {one} does{with_these}"
+    return does, says, as_member(cfg, layer, one, shared | change)
+
+
+def of_values(engine: Engine, layer: int) -> Iterator[tuple[Callable[[float], Said], float]]:
+    """What each number of the config, a layer's or the model's, does with another value than its own."""
+    cfg, fit = engine.cfg, lambda value: isinstance(value, float) and value > 0
+    for setting, value in values_of(cfg, layer % len(cfg.pe)).items():
+        if fit(value):
+            yield partial(with_value, cfg, layer, setting), value
+    for field in fields(cfg):
+        if field.name not in OF_SHAPES and fit(value := getattr(cfg, field.name)):
+            yield partial(with_field, cfg, field.name), value
+
+
+def of_factors(engine: Engine, layer: int) -> Iterator[tuple[Callable[[float], Said], float]]:
+    """What each rotation that scales does with another factor than its default, and with other lengths."""
+    cfg = engine.cfg
+    name = encodings_of(cfg.pe[layer % len(cfg.pe)][0])[0]
+    for one in rotations() if name != "none" and get(name).rotate else ():
+        of = options(get(one))
+        for original in () if "factor" not in of else (None, *LENGTHS) if "original" in of else (None,):
+            change = {} if original is None else {"original": original}
+            yield partial(turning_as, cfg, layer, one, change), of["factor"][0]
+
+
+def with_field(cfg: Config, name: str, value: Any) -> Said:
+    """That a field has another value."""
+    in_words = lambda x: f"there is no {name}" if x is None else f"{name} is {shown(x)}"
+    change = {"cfg": FORGET.get(name, {}) | {name: value}}
+    return f"{in_words(value)} in theirs", f"{in_words(getattr(cfg, name))} in the config", change
 
 
 def of_fields(engine: Engine, _: int) -> Iterator[Said]:
@@ -152,11 +206,7 @@ def of_fields(engine: Engine, _: int) -> Iterator[Said]:
         name, value = field.name, getattr(cfg, field.name)
         for other in dict.fromkeys([*neighbours(name, value, OF_FIELDS[name], cfg), field.default]):
             if other != value:
-                does, says = (
-                    f"there is no {name}" if x is None else f"{name} is {x}" for x in (other, value)
-                )
-                change = {"cfg": FORGET.get(name, {}) | {name: other}}
-                yield f"{does} in what came", f"{says} in the config", change
+                yield with_field(cfg, name, other)
 
 
 def of_place(engine: Engine, _: int) -> Iterator[Said]:

@@ -30,6 +30,17 @@ def rounded_to(bits: int, x: Any) -> Any:
     return np.ldexp(np.rint(m * 2.0**bits) / 2.0**bits, e)
 
 
+def with_tables_of(bits: int) -> Callable:
+    """Angles and gains whose cosines and sines have so many bits of mantissa."""
+
+    def change(a: Any, q: Any, k: Any, D: int) -> tuple[Any, Any, Any]:
+        cos, sin = rounded_to(bits, np.cos(a)), rounded_to(bits, np.sin(a))
+        size = np.hypot(cos, sin)
+        return np.arctan2(sin, cos), *(size if gain is None else size * gain for gain in (q, k))
+
+    return change
+
+
 def of_head_width(a: Any, D: int) -> Any:
     """Angles [...,R/2] whose frequencies count from the width D of the head."""
     n = np.arange(a.shape[-1])
@@ -44,6 +55,8 @@ ROTATIONS: dict[str, Callable] = {  # of (angles, gain of q, gain of k, D)
     "the gain is there twice": lambda a, q, k, D: (a, *(g if g is None else g * g for g in (q, k))),
     "angles are kept in bfloat16": lambda a, q, k, D: (rounded_to(8, a), q, k),
     "angles are kept in float16": lambda a, q, k, D: (rounded_to(11, a), q, k),
+    "cos and sin are kept in bfloat16": with_tables_of(8),
+    "cos and sin are kept in float16": with_tables_of(11),
 }
 TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
     "is of the position after": lambda f, i, whole: f(i + 1),
