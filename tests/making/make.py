@@ -273,12 +273,12 @@ def largest(cases: list[Case], size: Callable[[Case], int]) -> tuple[str, int]:
 
 def standing_sizes(folder: Path, ours: Set[Path]) -> dict[Path, int]:
     """Path -> bytes of the files outside the folders `ours`, without what somebody else is just writing:
-    under a temporary name, or in a folder that has no digests yet.
+    under a temporary name, or in the folder of an encoding that has no digests yet.
     """
     found = {}
     for path in folder.rglob("*"):
-        whole = path.parent == folder or (path.parent / SUMS).is_file()
-        if whole and path.parent not in ours and not path.name.startswith("."):
+        whole = path.parents[1].name not in (CORE, FULL) or (path.parent / SUMS).is_file()
+        if path.is_file() and whole and path.parent not in ours and not path.name.startswith("."):
             with contextlib.suppress(FileNotFoundError):  # gone meanwhile
                 found[path] = path.stat().st_size
     return found
