@@ -129,7 +129,7 @@ class Tape:
         """
         found: dict[Slot, Any] = {}
         for one, d in zip(y, dy, strict=True) if isinstance(y, tuple) else ((y, dy),):
-            if one.tape is not self:
+            if not isinstance(one, Var) or one.tape is not self:
                 raise ValueError("y is not on this tape")
             if (d.shape, d.dtype) != (one.shape, one.dtype):
                 raise ValueError(

@@ -156,9 +156,10 @@ def test_two_tapes_in_one_call(tape):
 
 
 def test_y_of_another_tape(tape):
-    """Gradients are asked of the tape that y is on."""
-    with pytest.raises(ValueError, match="not on this tape"):
-        tape.gradients(Tape().watch(np.ones(3)), np.ones(3))
+    """Gradients are asked of the tape that y is on; a bare array, which depends on nothing, is on none."""
+    for y in (Tape().watch(np.ones(3)), np.ones(3)):
+        with pytest.raises(ValueError, match="not on this tape"):
+            tape.gradients(y, np.ones(3))
 
 
 @pytest.mark.parametrize("dy", [np.ones(4), np.ones((3, 1)), np.ones(3, np.float32), np.ones(())])
