@@ -10,6 +10,7 @@ from mutants.ways import angles, with_options
 
 from recipes.families import attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
+from recipes.wholes import aligned
 
 SPEC = """
 (arXiv:2403.13298). The first R/4 pairs take the row, the others the column. A single number i means (i //
@@ -117,6 +118,7 @@ RECIPES = [
     ),
 ]
 FULL = ("*/together-*-groups",)
+WHOLES = [*aligned("axial", "64")]
 
 TRAPS = {
     "rope.axial.axes": trap(

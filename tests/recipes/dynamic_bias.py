@@ -123,7 +123,7 @@ RECIPES = [
         ),
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "op/together-[345]-real")
 
 WHOLES = [in_layers("dynamic_bias", across_layers="shared")]
 

@@ -69,6 +69,7 @@ RECIPES = [
     ),
     *together("kerple_log", {"exponent": "learned"}, {}),
 ]
+FULL = ("attn/together-1-groups",)
 
 WHOLES = [in_layers("kerple_log", across_layers="own")]
 

@@ -53,6 +53,7 @@ RECIPES = [
     ),
     *together("kerple_power", {}),
 ]
+FULL = ("attn/together-1-groups",)
 
 WHOLES = [in_layers("kerple_power", across_layers="own")]
 

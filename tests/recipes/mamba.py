@@ -106,6 +106,7 @@ RECIPES = [
     ),
     *together("mamba", more=(FEW | {"discretisation": "zoh", "dt_min": 0.5, "dt_max": 1.0},)),
 ]
+FULL = ("op/together-1-packed",)
 
 TRAPS = {
     "mamba.step": trap(

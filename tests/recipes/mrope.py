@@ -12,6 +12,7 @@ from mutants.ways import angles, patched, with_options
 from peref.encodings.rotate import mrope
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
+from recipes.wholes import aligned
 
 SPEC = """
 (arXiv:2409.12191). `angle[n] = i_a(n) w_n`; the ladder runs over all pairs. `order` "chunked": the first
@@ -207,6 +208,7 @@ RECIPES = [
     ),
 ]
 FULL = ("*/together-*-groups",)
+WHOLES = [*aligned("mrope", "64")]
 
 TRAPS = {
     "rope.mrope.sections": trap(

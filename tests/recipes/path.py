@@ -121,6 +121,7 @@ RECIPES = [
     ),
     *together("path", {"rank": 4, "kernel": 2, "gate": "forget"}, {"rank": 4, "kernel": 2, "gate": "scaled"}),
 ]
+FULL = ("attn/together-1-groups",)
 
 TRAPS = {
     "path.beta": trap(

@@ -121,6 +121,7 @@ RECIPES = [
         again={"attn": (4,)},
     ),
 ]
+FULL = ("attn/levels-apart", "attn/together-4-groups", "attn/unturned*")
 
 WHOLES = [moved("pyramid", "moved-centre", position="centre", base=100.0)]
 

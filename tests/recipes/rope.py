@@ -231,7 +231,7 @@ WHOLES = [
         window=3,
     ),
     packed("rope", "model"),
-    *aligned("rope", "128", "48-tokens"),
+    *aligned("rope", "64", "128", "48-tokens"),
     aligned_op("rope", "64", H=8),
     aligned_op("rope", "interleaved", layout="interleaved"),
     aligned_op("rope", "partial", R=32),

@@ -87,6 +87,7 @@ RECIPES = [
         more=({"state_size": 8, "gelu": "erf"},),
     ),
 ]
+FULL = ("op/together-2-packed",)
 
 TRAPS = {
     "s4d.conjugates": trap(

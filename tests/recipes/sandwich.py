@@ -85,6 +85,7 @@ RECIPES = [
         {"width": 4, "base": 100.0},
     ),
 ]
+FULL = ("attn/together-1-groups",)
 
 TRAPS = {
     "sandwich.formula": trap(

@@ -68,6 +68,7 @@ RECIPES = [
         more=({"max_distance": 4},),
     ),
 ]
+FULL = ("attn/together-[345]-groups",)
 
 TRAPS = {
     "shaw.rows": trap(

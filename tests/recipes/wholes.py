@@ -315,9 +315,11 @@ def of_aligned(name: str, level: str, slug: str, why: str, **given: Any) -> Case
 
 
 def every_aligned() -> Iterator[Case]:
-    """Heads of 64 and 128 channels, 8 over 2 of them, tokens by sixteens."""
+    """Heads of 64 and 128 channels, 8 over 2 of them, tokens by sixteens. Of rotations those that ask for it:
+    most are one kernel with other frequencies.
+    """
     for name in in_full_set():
-        if get(name).hook in ("", "rotate", "bias"):
+        if get(name).hook in ("", "bias"):
             yield from aligned(name, "64")
     yield from (case for case in own("attn", "op") if case.slug.startswith("aligned-"))
 

@@ -21,6 +21,7 @@ from recipes.families import (
     usual,
 )
 from recipes.traps import trap
+from recipes.wholes import aligned
 
 SPEC = """
 (arXiv:2212.10554). The gain of q is `z_n^((i - centre)/scale_base)` and that of k its inverse, `z_n = (2n/R
@@ -110,6 +111,7 @@ RECIPES = [
     *together("xpos", {"base": 100.0, "scale_base": 4.0, "gamma": 0.8, "centre": 3.0}, H=1),
 ]
 FULL = ("*/together-*-groups",)
+WHOLES = [*aligned("xpos", "64")]
 
 TRAPS = {
     "rope.xpos.gain": trap(
