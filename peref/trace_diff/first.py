@@ -14,7 +14,7 @@ from peref.config import Config
 from peref.errors import Damaged, Misuse, PerefError
 from peref.errors import explained as unreadable
 from peref.evaluate import weights_of
-from peref.golden.spec.files import Tensor, read_tensors, strict_json, whole_header
+from peref.golden.spec.files import LONGEST_HEADER, Tensor, read_tensors, strict_json, whole_header
 from peref.golden.spec.rule import ROUNDOFF, Verdict
 from peref.pair import model_from_json
 from peref.parameters import half_of
@@ -22,6 +22,7 @@ from peref.passes import Memory
 from peref.porting import load, names_of, ours_of
 from peref.porting.files import CONFIG, published
 from peref.runs import open_run
+from peref.schema import LIST, NAMES, OBJECT, TEXT, fields, misfit
 from peref.store import is_file, read_bytes
 from peref.trace import OF_LAYER
 from peref.trace_diff.causes import MOST_FOLLOWED, diagnosed, small_error
@@ -31,6 +32,11 @@ from peref.trace_diff.verdicts import OF_PARAMETER, Traces
 from peref.xp import Arrays
 
 TRACE_FORMAT = "peref trace 1"
+BEGINNING = fields({"format": TEXT | {"pattern": "^peref trace"}})  # of any
+OF_TRACE = fields(
+    {"config": OBJECT, "tokens": {}, "tensors": LIST | {"items": fields({"name": TEXT, "axes": NAMES})}}
+)
+NOTE = fields({"peref": TEXT})  # what trace writes into the header of its tensors
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ def said_of_trace(path: Path) -> dict[str, Any] | None:
         return None
     beside, (inside, names) = path.with_suffix(".json"), written_into(path)
     found = strict_json(read_bytes(beside), str(beside)) if is_file(beside) else inside
-    if not isinstance(found, dict) or not str(found.get("format", "")).startswith("peref trace"):
+    if misfit(found, BEGINNING):
         found = inside
     if found is None:
         if any(layer_and_step(name)[1] in OF_LAYER for name in names if name.startswith("layers.")):
@@ -76,8 +82,9 @@ def said_of_trace(path: Path) -> dict[str, Any] | None:
         return None
     if found["format"] != TRACE_FORMAT:
         raise Misuse(f"{beside}: format is {found['format']!r}; this peref reads {TRACE_FORMAT!r}")
-    if lacking := {"config", "tokens", "tensors"} - found.keys():
-        raise Damaged(f"{beside}: no {min(lacking)} in it; expected the JSON that trace wrote")
+    lacking = [f"no {name} in it" for name in OF_TRACE["required"] if name not in found]
+    if said := (lacking or [misfit(found, OF_TRACE)])[0]:
+        raise Damaged(f"{beside}: {said}; expected the JSON that trace wrote")
     other = [key for key in found if key != "source" and found[key] != (inside or found).get(key)]
     if {one["name"] for one in found["tensors"]} != names:
         other = ["tensors"]
@@ -91,10 +98,12 @@ def written_into(path: Path) -> tuple[dict[str, Any] | None, set[str]]:
     """What trace says of its tensors in their own file, None where it says nothing; their names."""
     with unreadable(path, "read"), path.open("rb") as file:
         first = file.read(8)
-        header = whole_header(first + file.read(int.from_bytes(first, "little")), str(path))
-    note = (header.pop("__metadata__", None) or {}).get("peref")
-    meta = strict_json(note.encode(), str(path)).get("meta", {}) if note else {}
-    return (meta if str(meta.get("format", "")).startswith("peref trace") else None), {*header}
+        length = min(int.from_bytes(first, "little"), LONGEST_HEADER)
+        header = whole_header(first + file.read(length), str(path))
+    note = header.pop("__metadata__", None)
+    whole: Any = None if misfit(note, NOTE) else strict_json(note["peref"].encode(), str(path))
+    meta = None if misfit(whole, fields({"meta": BEGINNING})) else whole["meta"]
+    return meta, {*header}
 
 
 def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: str = "C") -> Walk:
