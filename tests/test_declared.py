@@ -76,10 +76,10 @@ def test_one_that_no_longer_holds_is_noticed(folder, monkeypatch):
     """When everything is computed again; and words that are none when they are read."""
     book = Book(folder)
     path = "rope/cases.json"
-    book.data[path] = book.data[path].replace(b'"law": "adjoint"', b'"law": "groups"', 1)
+    book.data[path] = book.data[path].replace(b'"law":"adjoint"', b'"law":"groups"', 1)
     assert [line.partition(":")[0] for line in differing(book)] == ["rope.law/adjoint"]
     book = Book(folder)
-    book.data[path] = book.data[path].replace(b'"law": "adjoint"', b'"law": 1', 1)
+    book.data[path] = book.data[path].replace(b'"law":"adjoint"', b'"law":1', 1)
     with pytest.raises(Untrue, match=r"cases\.json: .* laws\[\d+\]\.law is 1; expected one of norm"):
         declared.declared_entries(book)
 
