@@ -162,9 +162,7 @@ class Tape:
                         f"{slot.dtype}{list(slot.shape)}"
                     )
                 found[slot] = found.pop(slot) + g if slot in found else g
-        nothing, turn = (
-            lambda a: namespace(a.value).zeros_like(a.value),
-            {slot: n for n, slot in enumerate(found)},
-        )
+        nothing = lambda a: namespace(a.value).zeros_like(a.value)
+        turn = {slot: n for n, slot in enumerate(found)}
         leaves = sorted(self.leaves, key=lambda a: turn.get(a.slot, len(turn)))
         return {a: found[a.slot] if a.slot in found else nothing(a) for a in leaves}

@@ -753,10 +753,8 @@ def test_a_trace_says_itself_what_it_is_of(reference, capsys):
     no model is known.
     """
     two = ("diff", "ref.safetensors", "ref.safetensors")
-    about, agree = (
-        json.loads(Path("ref.json").read_text()),
-        f"{len(load_file('ref.safetensors'))} tensors agree",
-    )
+    about = json.loads(Path("ref.json").read_text())
+    agree = f"{len(load_file('ref.safetensors'))} tensors agree"
     for change, code, words in (
         ({"source": "gone"}, 0, agree),
         (
