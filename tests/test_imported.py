@@ -202,6 +202,9 @@ def test_it_generates_shows_and_trains_on(theirs, capsys):
     assert "yardsticks" not in said
     (made,) = [open_run(path) for path in (theirs.parent / "more").iterdir()]
     assert made.record["parent"]["run"].endswith("mine")
+    code, said = cli(capsys, "train", "--resume", "mine")
+    again = "mine was imported, not trained here; train on from it with: "
+    assert (code, again in said, "train --from mine --data TEXT\n" in said) == (2, True, True), said
     known = vocabulary_of(made, V)
     assert known.text(known.tokens(TEXT.encode())) == TEXT
     assert cli(capsys, "eval", made.folder, "--len", "16", "--bytes", "60", "--threads", "1")[0] == 0
@@ -305,7 +308,11 @@ WRONG = {  # what is done to the folder, and what is said
     "no config": (lambda f: (f / "config.json").unlink(), "no config.json"),
     "a key that matters": (
         lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"quantization_config": {"bits": 4}})),
-        "a quantised model is not read",
+        "the weights are quantised by a method that it does not name, to 4 bits; take it in",
+    ),
+    "more layers than tensors": (  # of which not one is made
+        lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"num_hidden_layers": 99_999})),
+        "num_hidden_layers is 99999; expected the number of layers of a model, and 20 tensors came with ",
     ),
     "an unknown key": (
         lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"attention_twist": 2})),

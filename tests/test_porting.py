@@ -445,7 +445,15 @@ def test_windows():
         ),
         (LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (LLAMA | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
-        (LLAMA | {"quantization_config": {"bits": 4}}, "quantization_config is .*4"),
+        (
+            LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4, "sym": True}},
+            "^quantization_config says that the weights are quantised by gptq, to 4 bits; take it in ",
+        ),
+        (LLAMA | {"quantization_config": {"quant_method": "mxfp4"}}, "quantised by mxfp4; take it in"),
+        (
+            {"quantization_config": {"load_in_8bit": True}, "text_config": LLAMA, "model_type": "gemma3"},
+            "by a method that it does not name, to 8 bits",
+        ),
         (LLAMA | {"sliding_window": 4}, "sliding_window is 4"),
         (LLAMA | {"is_causal": False}, "is_causal is False"),
         (LLAMA | {"head_dim": 5}, "of 5 channels is 5; expected an even number"),

@@ -302,6 +302,7 @@ def test_export_writes_back_what_was_read(theirs, capsys):
 
 REFUSED = {
     "trace and generate take it": ["eval", "mine", "--data", "ref.json"],
+    "generate mine --prompt TEXT": ["train", "--resume", "mine"],
     "the prompt is empty; give it at least one token": ["generate", "mine", "--prompt", ""],
     "the prompt is empty; give it": [
         *("trace", "mine", "--prompt", "1", "--source", "", "-o", "r.safetensors"),

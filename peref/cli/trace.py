@@ -136,7 +136,7 @@ def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, 
     """
     if layer is not None and (Path(name) / CONFIG).is_file():
         model = published(name)
-        cfg, kind = one_or_two(model.config), names_of(model.config)
+        cfg, kind = one_or_two(model.config, model.tensors), names_of(model.config)
         refuse_two(cfg, name)
         return cfg, load(model.tensors, cfg, kind, dtype=dtype, layer=layer), name, kind, None
     found = weights_found(open_run(name), pairs=True)

@@ -247,6 +247,13 @@ def go_on(given: Given) -> Work:
 
 
 def already_finished(run: Run) -> Misuse:
+    if not run.record["steps"]:  # what was imported
+        pair = isinstance(model_of(run), Pair)
+        words: list[Any] = (
+            ["generate", run.folder, "--prompt"] if pair else ["train", "--from", run.folder, "--data"]
+        )
+        what = "use it with" if pair else "train on from it with"
+        return Misuse(f"{run.folder} was imported, not trained here; {what}: {text.command(*words, 'TEXT')}")
     look = text.command("eval", run.folder, *files_of(run))
     return Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
 

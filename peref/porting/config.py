@@ -35,15 +35,16 @@ BESIDE = """
 """
 
 
-def config_of(public: Mapping[str, Any]) -> Config:
+def config_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Config:
     """The Config of a model whose config.json says `public`, of one of the families of families.FAMILIES; of
-    a model of several kinds of input, that of its text.
+    a model of several kinds of input, that of its text. Its `tensors` bound the number of layers.
 
     A key that is missing has the value that the public class gives it; sizes must be there. Raises Misuse,
     naming key and value, for what cannot be expressed and for a key that is on and unknown: nothing that may
     matter is passed over; and for an encoder and a decoder, which pair_of reads.
     """
-    family, given = understood(text_of(public).values)
+    refuse_quantised(public)
+    family, given = understood(text_of(public).values, tensors)
     if given["model_type"] in PAIRS:
         raise Misuse(f"a {given['model_type']} is an encoder and a decoder; read it with porting.pair_of")
     return Config(**fields_of(family, given))
@@ -55,7 +56,8 @@ def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None)
     two are tied in any case; without them tie_word_embeddings says it. Raises Misuse as config_of does, and
     for what is one model.
     """
-    family, given = understood(public)
+    refuse_quantised(public)
+    family, given = understood(public, tensors)
     if given["model_type"] not in PAIRS:
         raise Misuse(f"a {given['model_type']} is one model; read it with porting.config_of")
     fields, many = fields_of(family, given), given["num_decoder_layers"]
@@ -68,7 +70,7 @@ def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None)
 def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Config | Pair:
     """As config_of, or for an encoder and a decoder as pair_of."""
     kind = str(public.get("model_type"))  # it may be anything
-    return pair_of(public, tensors) if kind in PAIRS else config_of(public)
+    return (pair_of if kind in PAIRS else config_of)(public, tensors)
 
 
 def names_of(public: Mapping[str, Any]) -> str:
@@ -93,7 +95,19 @@ def family_of(public: Mapping[str, Any]) -> Family:
     return FAMILIES[kind]
 
 
-def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
+def refuse_quantised(public: Mapping[str, Any]) -> None:
+    """Raises Misuse for a config.json whose weights are quantised, with how, as far as it says that."""
+    for of in (public, text_of(public).values):
+        if how := of.get("quantization_config"):
+            how = how if isinstance(how, Mapping) else {}
+            bits = how.get("bits") or next((n for n in (4, 8) if how.get(f"load_in_{n}bit")), None)
+            said = f"by {how.get('quant_method', 'a method that it does not name')}"
+            said += f", to {bits} bits" if bits else ""
+            cure = "take it in float32, float16 or bfloat16, or save what dequantize() of transformers makes"
+            raise Misuse(f"quantization_config says that the weights are quantised {said}; {cure}")
+
+
+def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> tuple[Family, dict[str, Any]]:
     """The family of a config.json, and all that it says with what its class has besides. Raises Misuse as
     config_of does.
     """
@@ -111,8 +125,10 @@ def understood(public: Mapping[str, Any]) -> tuple[Family, dict[str, Any]]:
         if value is ... or type(value) in (int, float):  # refuses what is no number
             (said.size if value is ... else said.number)(key)
     for key in (family.fields["layers"], "num_decoder_layers"):
-        if (given.get(key) or 0) > huggingface.MOST:
-            raise Misuse(f"{key} is {given[key]}; expected the number of layers of a model")
+        most = huggingface.MOST if tensors is None else len(tensors)
+        if (given.get(key) or 0) > most:
+            here = "" if tensors is None else f", and {counted(most, 'tensor')} came with this config"
+            raise Misuse(f"{key} is {given[key]}; expected the number of layers of a model{here}")
     new, old, attention = (
         said.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling", "attn_config")
     )

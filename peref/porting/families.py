@@ -72,7 +72,7 @@ ANY = Family(
     fields={"V": "vocab_size", "C": "hidden_size", "layers": "num_hidden_layers"}
     | {"H": "num_attention_heads", "F": "intermediate_size", "L": "max_position_embeddings"}
     | {"tied": "tie_word_embeddings"},
-    only={"is_causal": (True,), "quantization_config": (None,)},
+    only={"is_causal": (True,)},
 )
 LLAMA = ANY.but(
     fields={"G": "num_key_value_heads", "eps": "rms_norm_eps"},
@@ -379,5 +379,4 @@ WHY = {
     "alibi": "theirs is added before the softmax scale, with slopes in bfloat16",
     "attn_logit_softcapping": "the class of Gemma 3 keeps it and computes nothing with it",
     "layer_types": "chunks are those of the layers that turn",
-    "quantization_config": "a quantised model is not read; take one in float32, float16 or bfloat16",
 }
