@@ -4,7 +4,8 @@ A tokenizer.json is read by the `tokenizers` library (extra `models`). No specia
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,8 @@ class Vocabulary:
         return found
 
     def _encoded(self, said: str) -> list[int]:
-        try:
+        with damaged(f"{TOKENIZER} cannot cut this text into tokens"):
             return self.tokenizer.encode(said, add_special_tokens=False).ids
-        except Exception as error:  # the library raises nothing narrower
-            raise Damaged(f"{TOKENIZER} cannot cut this text into tokens: {error}; copy it anew") from error
 
     def text(self, tokens: Sequence[int] | np.ndarray) -> str:
         """The text of tokens; what is no UTF-8 in it is replaced."""
@@ -93,7 +92,18 @@ def tokenizer_of(data: bytes, folder: Path) -> Any:
     except ImportError as error:
         need = share.install("[models]")
         raise Misuse(f"{folder} has a {TOKENIZER}, which needs a library: {need}") from error
-    try:
+    with damaged(f"{folder}: its {TOKENIZER} cannot be read"):
         return Tokenizer.from_str(data.decode("utf-8"))
-    except Exception as error:  # the library raises nothing narrower
-        raise Damaged(f"{folder}: its {TOKENIZER} cannot be read: {error}; copy it anew") from error
+
+
+@contextmanager
+def damaged(words: str) -> Iterator[None]:
+    """Raises Damaged with these words for what the library raises inside. It raises nothing narrower than
+    Exception, and a panic of its Rust is not even one.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise Damaged(f"{words}: {error}; copy it anew") from error

@@ -37,6 +37,7 @@ CHOSEN = {
     ],
     "fuzzed": [
         ("sweeps", False, 590161973, 10),
+        ("tokenizer", False, 769924810, 16),
         *((name, False, 0, 25) for name in fuzzed.READERS),
         *((name, True, 0, 1) for name in fuzzed.WHOLE if name != "texts"),
         ("config.json", False, 646, 1),  # a head of 5 * 10^9 channels

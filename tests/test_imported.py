@@ -26,7 +26,7 @@ from peref.porting import config_of, load, unload
 from peref.porting.files import mapped, published
 from peref.porting.tensors import BFLOAT16, to_bfloat16
 from peref.runs import open_run
-from peref.vocabulary import Vocabulary, vocabulary_of
+from peref.vocabulary import Vocabulary, damaged, vocabulary_of
 
 V, TEXT = 290, "Position enters a transformer; größer is longer. " * 40
 LLAMA = {
@@ -375,6 +375,15 @@ def test_a_tokenizer_that_contradicts_itself_is_damaged():
     same(known.tokens(b"a"), np.array([0], np.int64), 0)
     with pytest.raises(Damaged, match=r"tokenizer.json cannot cut this text into tokens: .*copy it anew"):
         known.tokens(b"b")
+
+
+def test_a_panic_of_their_library_is_told_as_damage():
+    """Which is no Exception; what interrupts this process is no damage."""
+    panic = type("PanicException", (BaseException,), {})  # as pyo3 makes it
+    with pytest.raises(Damaged, match=r"^the file: out of bounds; copy it anew$"), damaged("the file"):
+        raise panic("out of bounds")
+    with pytest.raises(KeyboardInterrupt), damaged("nothing"):
+        raise KeyboardInterrupt
 
 
 def test_bytes_are_the_vocabulary_of_our_own_runs():
