@@ -133,7 +133,6 @@ class Encoding:
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     shared: Callable = nothing  # () -> names of parameters that all its layers share
     symbols: Mapping[str, str] = field(default_factory=dict)  # of its formula, besides SYMBOLS -> in words
-    parts: tuple[str, ...] = ()  # names of its file that a diagnosis may exchange for others
     claims: Any = frozenset()  # laws it promises; where options decide () -> those
 
     @property

@@ -91,5 +91,4 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"real_positions", "any_length", "window"}),
-    parts=("ladder", "chunk_lengths", "query_places"),
 )

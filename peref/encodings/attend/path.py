@@ -176,13 +176,4 @@ ENCODING = Encoding(
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
     axes=None,
-    parts=(
-        "sigmoid",
-        "silu",
-        "unit",
-        "twice",
-        "features",
-        "forgotten",
-        "scores",
-    ),
 )

@@ -89,5 +89,4 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"shift", "two_sided", "real_positions", "any_length", "window"}),
-    parts=("ladder", "softplus", "polar", "ahead", "width"),
 )

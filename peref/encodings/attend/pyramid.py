@@ -318,12 +318,4 @@ ENCODING = Encoding(
     attend=attend,
     features=features,
     claims=claims,
-    parts=(
-        "sigmoid",
-        "pool",
-        "far",
-        "blend",
-        "tree",
-        "attend",
-    ),
 )

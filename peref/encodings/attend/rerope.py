@@ -67,5 +67,4 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
-    parts=("ladder", "window_of", "far_places", "window_zones"),
 )

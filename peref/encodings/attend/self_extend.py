@@ -68,5 +68,4 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"real_positions", "any_length", "window"}),
-    parts=("ladder", "neighbors_of", "group", "group_shift", "group_zones"),
 )

@@ -88,9 +88,4 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
-    parts=(
-        "gather",
-        "scatter",
-        "attend",
-    ),
 )

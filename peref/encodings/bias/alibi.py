@@ -129,5 +129,4 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("fixed",),
 )

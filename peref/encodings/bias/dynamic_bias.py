@@ -99,9 +99,4 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "silu",
-        "bias",
-        "squashed",
-    ),
 )

@@ -79,9 +79,4 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "log_kernel_of",
-        "power",
-        "sigmoid",
-    ),
 )

@@ -62,9 +62,4 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "softplus",
-        "power_kernel",
-        "sigmoid",
-    ),
 )

@@ -77,8 +77,4 @@ ENCODING = Encoding(
     check=check,
     steps=logit_steps,
     claims=claims,
-    parts=(
-        "bias",
-        "ends",
-    ),
 )

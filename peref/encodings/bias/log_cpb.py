@@ -73,5 +73,4 @@ ENCODING = Encoding(
     init=init,
     bias=bias,
     claims=EVERY_LAW_OF_DISTANCE - {"real_positions"},
-    parts=("rows_and_columns", "spaced", "squashed", "relu"),
 )

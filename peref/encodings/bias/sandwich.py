@@ -41,5 +41,4 @@ ENCODING = Encoding(
     symbols={"k": "wave", "h": "head, from 1"},
     bias=bias,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("bias",),
 )

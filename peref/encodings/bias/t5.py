@@ -88,8 +88,4 @@ ENCODING = Encoding(
     steps=logit_steps,
     shared=lambda: frozenset({"table"}),
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
-    parts=(
-        "bucket",
-        "edges",
-    ),
 )

@@ -64,5 +64,4 @@ ENCODING = Encoding(
     embed=embed,
     axes=2,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
-    parts=("embed", "waves"),
 )

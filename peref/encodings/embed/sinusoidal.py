@@ -75,5 +75,4 @@ ENCODING = Encoding(
     init=init,
     embed=embed,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
-    parts=("embed",),
 )

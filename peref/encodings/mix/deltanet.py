@@ -83,5 +83,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("silu", "unit", "scaled", "beta_times", "rms_norm", "mix", "delta"),
 )

@@ -103,16 +103,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "silu",
-        "unit",
-        "scaled",
-        "repeat_heads",
-        "beta_times",
-        "softplus",
-        "log_decay",
-        "rms_norm",
-        "mix",
-        "delta",
-    ),
 )

@@ -66,5 +66,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("log_sigmoid", "low_rank", "scaled", "rms_norm", "mix", "delta"),
 )

@@ -97,8 +97,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        *("silu", "unit", "scaled", "beta_times", "low_rank", "softplus", "log_decay", "gated", "rms_norm"),
-        *("mix", "delta"),
-    ),
 )

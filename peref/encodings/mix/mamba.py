@@ -212,10 +212,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "silu",
-        "mix",
-        "selective_scan",
-        "states",
-    ),
 )

@@ -141,8 +141,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        *("silu", "repeat_heads", "softplus", "log_decay", "stepped", "skipped", "swiglu"),
-        *("group_rms_norm", "mix", "delta"),
-    ),
 )

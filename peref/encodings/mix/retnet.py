@@ -193,11 +193,4 @@ ENCODING = Encoding(
     init=init,
     mix=mix,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "layer_norm",
-        "rms_norm",
-        "evened",
-        "mix",
-        "retention",
-    ),
 )

@@ -129,12 +129,4 @@ ENCODING = Encoding(
     steps=steps,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "minus_exp",
-        "lerp",
-        "previous",
-        "gated",
-        "mix",
-        "wkv4",
-    ),
 )

@@ -185,12 +185,4 @@ ENCODING = Encoding(
     steps=steps,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "minus_exp",
-        "lerp",
-        "previous",
-        "head_norm",
-        "mix",
-        "wkv6",
-    ),
 )

@@ -291,16 +291,4 @@ ENCODING = Encoding(
     steps=steps,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "sigmoid",
-        "unit",
-        "lerp",
-        "previous",
-        "decay",
-        "head_norm",
-        "by_channel",
-        "read_out",
-        "mix",
-        "wkv7",
-    ),
 )

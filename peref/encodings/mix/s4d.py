@@ -341,9 +341,4 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=(
-        "gated",
-        "modes",
-        "mix",
-    ),
 )

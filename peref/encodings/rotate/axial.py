@@ -82,8 +82,4 @@ ENCODING = Encoding(
     rotate=rotate,
     axes=2,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
-    parts=(
-        "ladders",
-        "rotate",
-    ),
 )

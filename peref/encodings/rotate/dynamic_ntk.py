@@ -64,9 +64,4 @@ ENCODING = Encoding(
     symbols={"s": "how much the base is stretched"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "ntk_base",
-        "frequencies",
-    ),
 )

@@ -53,10 +53,4 @@ ENCODING = Encoding(
     symbols={"t": "1 for short wavelengths, 0 for long ones"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "rising",
-        "frequencies",
-        "turns",
-    ),
 )

@@ -120,5 +120,4 @@ ENCODING = Encoding(
     symbols={"c": "divisor of each pair", "a": "gain"},
     rotate=rotate,
     claims=claims,
-    parts=("ladder", "slow_pairs", "frequencies", "longrope_gain", "rotate"),
 )

@@ -97,8 +97,4 @@ ENCODING = Encoding(
     rotate=rotate,
     axes=3,
     claims=EVERY_LAW_OF_DISTANCE | {"text"},
-    parts=(
-        "axis_of",
-        "shares",
-    ),
 )

@@ -62,9 +62,4 @@ ENCODING = Encoding(
     "angle = i (base factor^(R/(R-2)))^(-2n/R)",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "ntk_base",
-        "frequencies",
-    ),
 )

@@ -81,11 +81,4 @@ ENCODING = Encoding(
     symbols={"b": "ramp of beta", "c": "ramp of gamma", "v": "frequency of ntk"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "ntk_base",
-        "slow_pairs",
-        "frequencies",
-        "stretch",
-    ),
 )

@@ -40,8 +40,4 @@ ENCODING = Encoding(
     "angle = i base^(-2n/R) for n < fraction R/2, else 0",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "frequencies",
-    ),
 )

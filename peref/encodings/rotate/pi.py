@@ -47,9 +47,4 @@ ENCODING = Encoding(
     "angle = (i / factor) base^(-2n/R)",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "frequencies",
-        "stretch",
-    ),
 )

@@ -47,5 +47,4 @@ ENCODING = Encoding(
     rotate=rotate,
     steps=steps,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("ladder",),
 )

@@ -72,5 +72,4 @@ ENCODING = Encoding(
     rotate=rotate,
     axes=2,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
-    parts=("rotate",),
 )

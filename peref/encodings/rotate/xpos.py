@@ -57,5 +57,4 @@ ENCODING = Encoding(
     rotate=rotate,
     check=check,
     claims=frozenset({"shift", "real_positions", "window"}),
-    parts=("rotate",),
 )

@@ -165,14 +165,4 @@ ENCODING = Encoding(
     rotate=rotate,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "ladder",
-        "rising",
-        "slow_pairs",
-        "frequencies",
-        "stretch",
-        "yarn_gain",
-        "sharpness",
-        "turns",
-    ),
 )

@@ -130,10 +130,4 @@ ENCODING = Encoding(
     shared=shared,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
-    parts=(
-        "logistic",
-        "interpolate",
-        "scores",
-        "counted",
-    ),
 )

@@ -121,5 +121,4 @@ ENCODING = Encoding(
     score=score,
     axes=None,
     claims=EVERY_LAW_OF_DISTANCE | {"products"},
-    parts=("relu", "network", "hidden", "score"),
 )

@@ -96,5 +96,4 @@ ENCODING = Encoding(
     scale=scale,
     check=check,
     claims=EVERY_LAW_OF_DISTANCE - {"real_positions"},
-    parts=("bucket_ends", "distance_rows", "gather"),
 )

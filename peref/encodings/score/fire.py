@@ -101,9 +101,4 @@ ENCODING = Encoding(
     score=score,
     shared=shared,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window", "products"}),
-    parts=(
-        "relu",
-        "share",
-        "score",
-    ),
 )

@@ -75,11 +75,4 @@ ENCODING = Encoding(
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window", "products"}),
     axes=None,
-    parts=(
-        "log_sigmoid",
-        "gate_row",
-        "gate_column",
-        "prefix_sum",
-        "features",
-    ),
 )

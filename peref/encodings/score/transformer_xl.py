@@ -125,11 +125,4 @@ ENCODING = Encoding(
     shared=shared,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=(
-        "sinusoids",
-        "asked",
-        "key_bias",
-        "gather",
-        "score",
-    ),
 )

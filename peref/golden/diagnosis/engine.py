@@ -9,7 +9,7 @@ otherwise, and the reference computes the case so.
     rows                     what is added to the embedding
     layer, recurrence        functions that a layer is given; what goes into its recurrences
     scale                    the softmax scale
-    parts                    functions of the encoding's file, as it declares them
+    parts                    functions of the encoding's file (exchangeable)
     outputs                  what came of all that
 
 Where a row says several, all are changed; a change that is None leaves the case out. A function of the file
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.encodings import functions_of, get, module
+from peref.encodings import functions_of, module
 from peref.golden.diagnosis.answer import Answer, Guess, Trap, flag_of, guess
 from peref.golden.spec.cases import Case
 from peref.hooks import around, softmax_scale
@@ -48,6 +48,8 @@ WRAPS: dict[str, tuple[str, Callable]] = {  # change -> the hook, and the hook w
     "recurrence": ("mix", lambda f, case, mix, be, *given: mix(recurring(be, f), *given)),
 }
 
+# functions that families of guesses ask for by name
+OWN_GUESSES = ("bucket", "ladder", "ntk_base", "rising", "slow_pairs")
 TRACES, DERIVATIVES, EITHER = ("traces",), ("derivatives",), ("outputs", "derivatives")
 
 
@@ -283,7 +285,7 @@ def with_functions(case: Case, changes: dict[str, Any]) -> Any:
     """The encoding of a case with other functions for some of its parts."""
     file = module(case.encoding)
     here = vars(file)
-    assert changes.keys() <= set(here["ENCODING"].parts), changes
+    assert changes.keys() <= here.keys(), changes
     there = dict(here)
     there |= {name: exchanged_in(here[name], here, there) for name in own_functions(file)} | changes
     pe = case.config.encoding(0)
@@ -301,7 +303,15 @@ def with_parts(**changes: Any) -> Any:
 
 
 def part_of(case: Case | None, name: str) -> Any:
-    """The function of the encoding's file that has this name, None where it declares no such part."""
-    if case is None or name not in get(case.encoding).parts:
-        return None
-    return getattr(module(case.encoding), name)
+    """The function or op of the encoding's file that has this name, None where there is none."""
+    return case and getattr(module(case.encoding), name, None)
+
+
+def exchangeable(answer: Answer) -> tuple[str, ...]:
+    """The names in the encoding's file of what may be exchanged: of which its vectors say what another means,
+    and what families of guesses ask for by name.
+    """
+    assert answer.case is not None
+    said = (name.partition(".")[0] for name in answer.entry.vectors.words["means"].get("functions", ()))
+    may = {*said, *OWN_GUESSES}
+    return tuple(name for name in vars(module(answer.case.encoding)) if name in may)

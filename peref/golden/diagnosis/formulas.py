@@ -1,5 +1,5 @@
-"""One step of a formula is another: the functions that an encoding declares (parts), with one expression of
-their text changed.
+"""One step of a formula is another: the functions that may be exchanged, with one expression of their text
+changed.
 
 What people write in place of an operator, a function, a number, a comparison or a width is data here. A
 changed function computes outputs alone: its derivative is left out.
@@ -24,7 +24,7 @@ import numpy as np
 from peref.encodings import get, options
 from peref.encodings.record import HOOKS
 from peref.golden.diagnosis.answer import EVERYWHERE, Answer, Guess, NoProgram, flag_of, guess
-from peref.golden.diagnosis.engine import family, part_of, with_parts
+from peref.golden.diagnosis.engine import exchangeable, family, part_of, with_parts
 from peref.ops.activation import gelu
 from peref.tape import Op
 
@@ -588,7 +588,7 @@ def in_form(y: Any, right: Any) -> Any:
 @family()
 def of_formulas(answer: Answer, case: Any) -> Iterator[Guess]:
     """A step of a part is another; what it sets or has in it may have a flag of its own."""
-    parts = get(case.encoding).parts
+    parts = exchangeable(answer)
     for name in parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", TOPIC.get(name, name), "")
         for one in variants(f, parts) if flag else ():
@@ -606,12 +606,12 @@ def flags_of_step(answer: Answer, part: str, names: Iterable[str]) -> Iterator[s
     parameter, an option or another part says it too.
     """
     assert answer.case is not None
-    encoding = get(answer.case.encoding)
+    encoding, parts = get(answer.case.encoding), exchangeable(answer)
     for name in names:
         yield flag_of(answer, "functions", f"{part}.{name}", "")
         if part in HOOKS and name.startswith("p."):
             yield flag_of(answer, "parameters", name[2:], "")
-        if part in HOOKS and name in encoding.parts:
+        if part in HOOKS and name in parts:
             yield flag_of(answer, "functions", name, "")
         if part in HOOKS and ("options", name) not in EVERYWHERE and name in options(encoding):
             yield flag_of(answer, "options", name, "")

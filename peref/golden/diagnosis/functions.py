@@ -1,9 +1,9 @@
 """Guesses at what an encoding computes with: a parameter read otherwise, a whole function left out, another
 in its place, or two in the other order.
 
-Which functions may be exchanged is declared in the encoding (parts), which flag explains which in its vectors
-(means). Functions are changed for outputs alone. Not here: one step of a function (formulas), how functions
-are exchanged (engine), options (options), what goes into a recurrence (recurrences).
+Which functions may be exchanged, and which flag explains which, an encoding's vectors say (means). Functions
+are changed for outputs alone. Not here: one step of a function (formulas), how functions are exchanged
+(engine), options (options), what goes into a recurrence (recurrences).
 """
 
 from collections import Counter
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from peref.encodings import get
 from peref.encodings.record import HOOKS
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import (
+    OWN_GUESSES,
     Row,
     computed,
     each_of,
+    exchangeable,
     family,
     guesses,
     part_of,
@@ -221,8 +222,8 @@ def calls_of_parts(answer: Answer, case: Any) -> Counter[str]:
 
         return call
 
-    named = {name: f for name in get(case.encoding).parts if (f := part_of(case, name))}
-    parts = {name: remade(f, partial(counted, name)) for name, f in named.items() if name not in OWN_ROWS}
+    named = {name: part_of(case, name) for name in exchangeable(answer) if name not in OWN_ROWS}
+    parts = {name: remade(f, partial(counted, name)) for name, f in named.items()}
     with_parts(**parts)(answer.forward)
     return found
 
@@ -338,7 +339,7 @@ def activations(answer: Answer) -> Iterator[Row]:
     yield from rows(of_gate if gated else "mix.activation", "layer", other)
 
 
-OWN_ROWS = ("bucket", "ladder", "ntk_base", "rising", "slow_pairs", *HOOKS)
+OWN_ROWS = {*OWN_GUESSES, *HOOKS}
 
 
 @family()
@@ -348,7 +349,8 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
     """
     yield from guesses((*LAYERS, *activations(answer)), answer)
     calls = calls_of_parts(answer, case)
-    for name in get(case.encoding).parts:
+    parts = exchangeable(answer)
+    for name in parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
         if not flag or name in OWN_ROWS:
             continue
@@ -374,7 +376,7 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
             said = f"{name} begins anew every {length} tokens"
             yield guess(flag, said, put(after(partial(anew_each, length))))
     if case.hook == "mix":
-        yield from of_order(answer, get(case.encoding).parts)
+        yield from of_order(answer, parts)
 
 
 def in_other_order(first: str, second: str) -> Any:
@@ -403,11 +405,12 @@ def in_other_order(first: str, second: str) -> Any:
             made = lambda up, gate, w, b, residual: be.linear(release(activation.swiglu(gate, up)), w, b)
             return {"activated_linear": made}
 
-        part = {name: part_of(answer.case, name) for name in (first, second)}
-        parts = {name: f for name, f in {
-            first: partial(hold, part[first]),
+        part = {name: part_of(answer.case, name) for name in exchangeable(answer)}
+        calls = {
+            first: lambda *given, **more: hold(part[first], *given, **more),
             second: lambda *given, **more: release(part[second](*given, **more)),
-        }.items() if part[name]}  # fmt: skip
+        }
+        parts = {name: f for name, f in calls.items() if name in part}
         more: dict[str, Any] = {"parts": lambda case: parts}
         if second == "activated_linear":
             more["layer"] = joined

@@ -23,7 +23,7 @@ LEGEND = (
 Part = tuple[str, str, Sequence[str], Sequence[Sequence[str | Cell]]]
 
 
-def parts(found: list[Column]) -> Iterator[Part]:
+def chapters(found: list[Column]) -> Iterator[Part]:
     names = [c.name for c in found]
     yield f"Implementations against the golden files, specification {found[0].spec}", LEGEND, (), ()
     rows = matrix.table_rows(found)
@@ -57,7 +57,7 @@ def markdown(found: list[Column]) -> str:
     """All parts in Markdown."""
     row = lambda cells: f"| {' | '.join(cells)} |"
     lines = []
-    for level, (title, text, head, body) in enumerate(parts(found)):
+    for level, (title, text, head, body) in enumerate(chapters(found)):
         lines += [f"{'##' if level else '#'} {escaped(title)}", ""]
         lines += [escaped(text), ""] if text else []
         if head:
@@ -75,7 +75,7 @@ def escaped(text: str) -> str:
 
 def matrix_page(found: list[Column]) -> str:
     """All parts as one HTML page."""
-    lines, every = [], list(parts(found))
+    lines, every = [], list(chapters(found))
     for level, (title, text, head, body) in enumerate(every):
         tag = "h2" if level else "h1"
         lines.append(f"<{tag}>{html.escape(title)}</{tag}>")
