@@ -201,6 +201,16 @@ static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
 static inline float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
 
+static inline unsigned bf16_pair(float low, float high) {  // to the nearest, of two the even one; every NaN is the same one
+  float given[2] = {low, high};
+  unsigned found = 0;
+  for (int k = 0; k < 2; k++) {
+    unsigned u = __float_as_uint(given[k]);
+    found |= (given[k] == given[k] ? (u + 0x7fffu + (u >> 16 & 1)) >> 16 : 0x7fffu) << 16 * k;
+  }
+  return found;
+}
+
 static inline unsigned tf32(float x) {  // to the nearest, of two the one further from 0
   unsigned u = __float_as_uint(x);
   return x == x ? (u + 0x1000u) & 0xffffe000u : 0x7fffe000u;

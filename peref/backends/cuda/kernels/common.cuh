@@ -29,17 +29,66 @@ __device__ inline float not_a_number() { return __uint_as_float(0x7fffffffu); }
 __device__ inline float wide(float x) { return x; }
 __device__ inline float wide(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
-// to the nearest, of two the even one; a NaN stays one
-__device__ inline bf16 rounded(float x) {
-  unsigned u = __float_as_uint(x);
-  bf16 y;
-  y.bits = (unsigned short)(x == x ? (u + 0x7fffu + (u >> 16 & 1)) >> 16 : u >> 16 | 0x40u);
+// Two numbers as bfloat16 in one word, the first of them low: each to the nearest, of two the even one; a NaN stays one.
+#ifndef EMULATED
+__device__ inline unsigned bf16_pair(float low, float high) {
+  unsigned y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
   return y;
 }
+#endif
+
+__device__ inline bf16 rounded(float x) { return {(unsigned short)bf16_pair(x, 0)}; }
 
 __device__ inline void put(double *p, float x) { *p = x; }
 __device__ inline void put(float *p, float x) { *p = x; }
 __device__ inline void put(bf16 *p, float x) { *p = rounded(x); }
+
+// 16 bytes of memory, loaded and stored at once: they lie at a multiple of 16.
+struct __align__(16) Pack {
+  unsigned words[4];
+};
+
+template <class T> constexpr int MANY = 16 / (int)sizeof(T);  // numbers in a pack
+
+__device__ inline void unpack(float *x, const Pack &p, const float *) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) x[k] = __uint_as_float(p.words[k]);
+}
+__device__ inline void unpack(float *x, const Pack &p, const bf16 *) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) x[2 * k] = __uint_as_float(p.words[k] << 16), x[2 * k + 1] = __uint_as_float(p.words[k] & 0xffff0000u);
+}
+__device__ inline Pack packed(const float *x, const float *) {
+  return {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3])};
+}
+__device__ inline Pack packed(const float *x, const bf16 *) {
+  return {bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7])};
+}
+
+// x [N] from N numbers of memory side by side, and back: one of them, or whole packs
+template <int N, class T> __device__ inline void read(float *x, const T *p) {
+  if constexpr (N == 1) {
+    *x = wide(*p);
+  } else {
+    Pack packs[N / MANY<T>];
+#pragma unroll
+    for (int k = 0; k < N / MANY<T>; k++) packs[k] = ((const Pack *)p)[k];
+#pragma unroll
+    for (int k = 0; k < N / MANY<T>; k++) unpack(x + k * MANY<T>, packs[k], p);
+  }
+}
+template <int N, class T> __device__ inline void write(T *p, const float *x) {
+  if constexpr (N == 1) {
+    put(p, *x);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N / MANY<T>; k++) ((Pack *)p)[k] = packed(x + k * MANY<T>, p);
+  }
+}
+
+// whether all these begin at a multiple of 16 bytes, a null pointer too
+template <class... P> __device__ inline bool at_packs(const P *...p) { return (((unsigned long long)p | ...) & 15) == 0; }
 
 // Every lane has the sum, or the largest, of all 32: added in the same order each time.
 template <class T> __device__ inline T warp_sum(T x) {
