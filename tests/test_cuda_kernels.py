@@ -26,7 +26,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 7, 129)])
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (8, 40), (2, 7, 129)])
 def test_activations(shape, kind):
     given = {"tolerance": EACH, **kind}
     twins(activation.swiglu, plain_activation.swiglu, [3 * random(*shape), random(*shape, seed=1)], **given)
@@ -34,9 +34,13 @@ def test_activations(shape, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("M", "C"), [(1, 3), (9, 31), (2, 33), (131, 70)])
+@pytest.mark.parametrize(
+    ("M", "C"), [(1, 3), (9, 31), (2, 33), (131, 70), (9, 64), (3, 1040), (2, 1041), (1, 16416)]
+)
 def test_norms(M, C, kind):
-    """One row, a few channels, neither a whole warp; more rows than one share of the sums over rows has."""
+    """One row, a few channels, neither a whole warp; more rows than one share of the sums over rows has; in
+    packs and not, by one warp and several, and longer than a block keeps.
+    """
     x, w, b = 1 + random(M, 1, C), random(C), random(C, seed=1)
     rest = {"settings": {"eps": 1e-5}, **kind}
     twins(norm.rms_norm, plain_norm.rms_norm, [x, w], **rest)
@@ -62,9 +66,9 @@ def test_turn(B, H, T, D, half, layout, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("M", "V"), [(1, 1), (2, 31), (9, 33), (300, 5)])
+@pytest.mark.parametrize(("M", "V"), [(1, 1), (2, 31), (9, 33), (300, 5), (9, 256), (3, 2088), (2, 5001)])
 def test_cross_entropy(M, V, kind):
-    """Rows of which nothing is asked have no part in it."""
+    """Rows of which nothing is asked have no part in it; in packs and not, by one warp and several."""
     targets = np.arange(M)[:, None] * 7 % V
     targets[2::3] = -1
     twins(

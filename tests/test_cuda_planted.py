@@ -74,7 +74,8 @@ RUNS = {
         )
     ],
     "loss": [
-        (loss.cross_entropy, plain_loss.cross_entropy, [5 * random(300, 33), np.arange(300) % 34 - 1], {})
+        (loss.cross_entropy, plain_loss.cross_entropy, [5 * random(M, V), np.arange(M) % (V + 1) - 1], {})
+        for M, V in ((300, 33), (3, 2088))
     ],
     "embedding": [(embedding.take, plain_embedding.take, [random(5, 33), np.arange(300) % 4], {})],
     "retention": [of_retention(6), of_retention(70)],
@@ -162,7 +163,7 @@ PLANTED = {
         "    __syncthreads();\n",
         "    if (threadIdx.x) __syncthreads();\n",
     ),
-    "no sum over the warp": ("norm", "middle = warp_sum(total) / C;", "middle = total / C;"),
+    "no sum over the warp": ("norm", "middle = row_sum(total, shares, W) / C;", "middle = total / C;"),
     "one share too few": ("norm", "p < P; p++", "p < P - 1; p++"),
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),

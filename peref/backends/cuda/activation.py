@@ -1,6 +1,6 @@
 """SwiGLU and GELU (kernels/activation.cu)."""
 
-from peref.backends.cuda.arrays import THREADS, fit, one_line, real, strided
+from peref.backends.cuda.arrays import THREADS, fit, one_line, packs, real, strided
 from peref.backends.cuda.launch import launch
 from peref.ops.activation import GELU_CUBIC, GELU_OUTER
 from peref.tape import Op
@@ -12,7 +12,7 @@ def swiglu_forward(gate, up):
     fit("swiglu: gate and up", gate.shape, up.shape)
     g, u = one_line(gate), one_line(up)
     y = namespace(g).empty_like(g)
-    launch("activation.swiglu_forward", strided(g.size), THREADS, y, g, u, g.size, real=dtype)
+    launch("activation.swiglu_forward", strided(packs(g)), THREADS, y, g, u, g.size, real=dtype)
     return y.reshape(gate.shape), (g, u)
 
 
@@ -21,7 +21,7 @@ def swiglu_backward(saved, dy):
     dgate, dup = (namespace(g).empty_like(g) for _ in range(2))
     launch(
         "activation.swiglu_backward",
-        strided(g.size),
+        strided(packs(g)),
         THREADS,
         dgate,
         dup,
@@ -41,7 +41,15 @@ def gelu_forward(x):
     dtype, a = real("gelu", x), one_line(x)
     y = namespace(a).empty_like(a)
     launch(
-        "activation.gelu_forward", strided(a.size), THREADS, y, a, a.size, GELU_OUTER, GELU_CUBIC, real=dtype
+        "activation.gelu_forward",
+        strided(packs(a)),
+        THREADS,
+        y,
+        a,
+        a.size,
+        GELU_OUTER,
+        GELU_CUBIC,
+        real=dtype,
     )
     return y.reshape(x.shape), a
 
@@ -50,7 +58,7 @@ def gelu_backward(x, dy):
     dx = namespace(x).empty_like(x)
     launch(
         "activation.gelu_backward",
-        strided(x.size),
+        strided(packs(x)),
         THREADS,
         dx,
         one_line(dy),

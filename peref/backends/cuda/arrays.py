@@ -8,7 +8,7 @@ from peref.errors import Misuse
 from peref.xp import namespace
 
 THREADS = 256
-ROWS = THREADS // 32  # of a block that has a warp for each
+PACK = 16  # bytes that kernels load and store at once, where arrays lie so
 MOST_BLOCKS = 4096  # of kernels that go on in strides of the grid
 
 
@@ -50,8 +50,23 @@ def blocks(n: int, each: int = THREADS) -> int:
 
 
 def strided(n: int) -> tuple[int]:
-    """The grid of a kernel that goes through n numbers in strides."""
+    """The grid of a kernel that goes through n pieces in strides."""
     return (min(blocks(n), MOST_BLOCKS),)
+
+
+def packs(x: Any, n: int | None = None) -> int:
+    """How many packs the n numbers of x are, or all of them."""
+    return blocks((x.size if n is None else n) * x.dtype.itemsize, PACK)
+
+
+def shared_out(x: Any, held: int, most: int) -> tuple[tuple[int], int, int]:
+    """Grid and block for the rows of x [M,C], and how many warps have one, 1, 2, 4 .. `most`: as many as it
+    takes for each lane to have `held` packs.
+    """
+    row = packs(x, x.shape[1])
+    W = next((n for n in (1, 2, 4, 8, 16) if n * 32 * held >= row and n < most), most)
+    threads = max(THREADS, 32 * W)
+    return (blocks(len(x), threads // (32 * W)),), threads, W
 
 
 def flat(x: Any) -> Any:

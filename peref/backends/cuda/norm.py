@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from peref.backends.cuda.arrays import ROWS, THREADS, blocks, fit, flat, one_line, real, sum_parts
+from peref.backends.cuda.arrays import THREADS, blocks, fit, flat, one_line, real, shared_out, sum_parts
 from peref.backends.cuda.launch import launch
 from peref.tape import Op
 from peref.xp import namespace
 
-COLUMNS = 32  # as in norm.cu
+COLUMNS, HELD, MOST_WARPS = 32, 2, 32  # as in norm.cu; of a block
 PARTS, EACH = 128, 64  # into how many pieces at most, and of how many rows at least, sums over rows are cut
 
 
@@ -19,9 +19,8 @@ def normed(x: Any, w: Any, b: Any, eps: float, centred: bool) -> Any:
         xp.empty(len(a), "float32") if centred else None,
     )
     w, b = (None if v is None else one_line(v) for v in (w, b))
-    launch(
-        "norm.norm_forward", (blocks(len(a), ROWS),), THREADS, y, mean, r, a, w, b, *a.shape, eps, real=dtype
-    )
+    grid, threads, W = shared_out(a, HELD, MOST_WARPS)
+    launch("norm.norm_forward", grid, threads, y, mean, r, a, w, b, *a.shape, W, eps, real=dtype)
     return y.reshape(x.shape), (a, mean, r, w, b is not None)
 
 
@@ -29,7 +28,8 @@ def gradients(saved: Any, dy: Any) -> Any:
     x, mean, r, w, biased = saved
     (M, C), xp, d = x.shape, namespace(x), flat(dy)
     dx, dw, db = xp.empty_like(x), None, None
-    launch("norm.norm_backward", (blocks(M, ROWS),), THREADS, dx, d, x, mean, r, w, M, C, real=x.dtype)
+    grid, threads, W = shared_out(x, HELD, MOST_WARPS)
+    launch("norm.norm_backward", grid, threads, dx, d, x, mean, r, w, M, C, W, real=x.dtype)
     if w is not None or biased:
         P = max(1, min(PARTS, blocks(M, EACH)))
         of_w, of_b = (xp.empty((P, C), "float32") for _ in range(2))

@@ -3,9 +3,39 @@
 //     swiglu   y = gate s(gate) up                        s(x) = 1 / (1 + exp(-x))
 //     gelu     y = x (1 + t) / 2                          t = tanh(outer x (1 + cubic x^2))
 //
-// One thread for one number, in strides of the grid. Bound by memory: 3 numbers move for each that is made (gelu 2), backward 5 (3).
+// One thread for one pack of numbers, in strides of the grid; one for one number where arrays are not in packs, and of what is left at the end.
+// Bound by memory: 3 numbers move for each that is made (gelu 2), backward 5 (3).
 
 #include "common.cuh"
+
+// f(y [OUT], x [IN]) of N numbers side by side of each array, from place k on
+template <int N, int OUT, int IN, class F> __device__ inline void some(real *const (&to)[OUT], const real *const (&from)[IN], i64 k, F f) {
+  float x[IN][N], y[OUT][N];
+#pragma unroll
+  for (int i = 0; i < IN; i++) read<N>(x[i], from[i] + k);
+#pragma unroll
+  for (int j = 0; j < N; j++) {
+    float in[IN], out[OUT];
+#pragma unroll
+    for (int i = 0; i < IN; i++) in[i] = x[i][j];
+    f(out, in);
+#pragma unroll
+    for (int o = 0; o < OUT; o++) y[o][j] = out[o];
+  }
+#pragma unroll
+  for (int o = 0; o < OUT; o++) write<N>(to[o] + k, y[o]);
+}
+
+template <int OUT, int IN, class F> __device__ inline void each_of(real *const (&to)[OUT], const real *const (&from)[IN], i64 n, F f) {
+  bool whole = true;
+#pragma unroll
+  for (int i = 0; i < IN; i++) whole = whole && at_packs(from[i]);
+#pragma unroll
+  for (int o = 0; o < OUT; o++) whole = whole && at_packs(to[o]);
+  i64 packs = whole ? n / MANY<real> : 0;
+  for (i64 k = thread_of_grid(); k < packs; k += threads_in_grid()) some<MANY<real>>(to, from, k * MANY<real>, f);
+  for (i64 k = packs * MANY<real> + thread_of_grid(); k < n; k += threads_in_grid()) some<1>(to, from, k, f);
+}
 
 __device__ inline float logistic(float x) {
   float e = expf(-fabsf(x)), r = 1 / (1 + e);
@@ -13,32 +43,26 @@ __device__ inline float logistic(float x) {
 }
 
 KERNEL swiglu_forward(real *y, const real *gate, const real *up, i64 n) {
-  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) {
-    float g = wide(gate[k]);
-    put(&y[k], g * logistic(g) * wide(up[k]));
-  }
+  each_of({y}, {gate, up}, n, [](float *out, const float *x) { out[0] = x[0] * logistic(x[0]) * x[1]; });
 }
 
 KERNEL swiglu_backward(real *dgate, real *dup, const real *dy, const real *gate, const real *up, i64 n) {
-  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) {
-    float g = wide(gate[k]), d = wide(dy[k]), s = logistic(g);
-    put(&dgate[k], d * wide(up[k]) * s * (1 + g * (1 - s)));
-    put(&dup[k], d * g * s);
-  }
+  each_of({dgate, dup}, {dy, gate, up}, n, [](float *out, const float *x) {
+    float d = x[0], g = x[1], s = logistic(g);
+    out[0] = d * x[2] * s * (1 + g * (1 - s));
+    out[1] = d * g * s;
+  });
 }
 
 __device__ inline float bent(float x, float outer, float cubic) { return tanhf(outer * x * (1 + cubic * x * x)); }
 
 KERNEL gelu_forward(real *y, const real *x, i64 n, float outer, float cubic) {
-  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) {
-    float a = wide(x[k]);
-    put(&y[k], 0.5f * a * (1 + bent(a, outer, cubic)));
-  }
+  each_of({y}, {x}, n, [=](float *out, const float *x) { out[0] = 0.5f * x[0] * (1 + bent(x[0], outer, cubic)); });
 }
 
 KERNEL gelu_backward(real *dx, const real *dy, const real *x, i64 n, float outer, float cubic) {
-  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) {
-    float a = wide(x[k]), t = bent(a, outer, cubic);
-    put(&dx[k], 0.5f * wide(dy[k]) * (1 + t + a * (1 - t * t) * outer * (1 + 3 * cubic * a * a)));
-  }
+  each_of({dx}, {dy, x}, n, [=](float *out, const float *x) {
+    float a = x[1], t = bent(a, outer, cubic);
+    out[0] = 0.5f * x[0] * (1 + t + a * (1 - t * t) * outer * (1 + 3 * cubic * a * a));
+  });
 }

@@ -90,6 +90,11 @@ template <int N, class T> __device__ inline void write(T *p, const float *x) {
 // whether all these begin at a multiple of 16 bytes, a null pointer too
 template <class... P> __device__ inline bool at_packs(const P *...p) { return (((unsigned long long)p | ...) & 15) == 0; }
 
+__device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline i64 threads_in_grid() { return (i64)gridDim.x * blockDim.x; }
+__device__ inline int lane() { return threadIdx.x & 31; }
+__device__ inline int warp() { return threadIdx.x >> 5; }
+
 // Every lane has the sum, or the largest, of all 32: added in the same order each time.
 template <class T> __device__ inline T warp_sum(T x) {
   for (int m = 16; m; m >>= 1) x += __shfl_xor_sync(ALL, x, m);
@@ -101,6 +106,28 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
+// A row of an array that W warps of a block have, 1, 2, 4 .. 32: where in the block it is, and where in the row a thread.
+__device__ inline int row_of_block(int W) { return warp() / W; }
+__device__ inline int place_in_row(int W) { return threadIdx.x % (32 * W); }
+
+// Every lane of these W warps has the sum, or the largest, over them, `shares` [32] in shared memory. All threads of the block must call it.
+template <class F> __device__ inline float over_row(float x, float *shares, int W, F join) {
+  if (W == 1) return x;
+  __syncthreads();  // what was there before has been read
+  if (lane() == 0) shares[warp()] = x;
+  __syncthreads();
+  const float *mine = shares + warp() / W * W;
+  x = mine[0];
+  for (int k = 1; k < W; k++) x = join(x, mine[k]);
+  return x;
+}
+__device__ inline float row_sum(float x, float *shares, int W) {
+  return over_row(warp_sum(x), shares, W, [](float a, float b) { return a + b; });
+}
+__device__ inline float row_max(float x, float *shares, int W) {
+  return over_row(warp_max(x), shares, W, [](float a, float b) { return fmaxf(a, b); });
+}
+
 // The first thread has the sum over the block, of the warps in order; `shares` [32] is shared memory.
 __device__ inline double block_sum(double x, double *shares) {
   x = warp_sum(x);
@@ -109,8 +136,3 @@ __device__ inline double block_sum(double x, double *shares) {
   for (int k = 1; threadIdx.x == 0 && k < (int)blockDim.x / 32; k++) x += shares[k];
   return x;
 }
-
-__device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ inline i64 threads_in_grid() { return (i64)gridDim.x * blockDim.x; }
-__device__ inline int lane() { return threadIdx.x & 31; }
-__device__ inline int warp() { return threadIdx.x >> 5; }

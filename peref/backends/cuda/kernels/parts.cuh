@@ -6,6 +6,7 @@ KERNEL sum_parts(float *out, const float *parts, int P, i64 N) {
   i64 n = thread_of_grid();
   if (n >= N) return;
   double total = 0;
+#pragma unroll 16
   for (int p = 0; p < P; p++) total += parts[p * N + n];
   out[n] = (float)total;
 }
