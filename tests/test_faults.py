@@ -23,10 +23,12 @@ CHOSEN = {
         ("stopped", "numpy", "killed after it", "replace", 0),
         ("stopped", "numpy", "killed half-way", "write", 37),
         ("stopped", "numpy", "a short write", "write", 37),
+        ("stopped", "numpy", "a short write", "write", 6),  # a checkpoint, of who writes at once
         ("stopped", "numpy", "no space", "write", 36),
         ("stopped", "numpy", "no rights", "open", 80),
         ("new", "numpy", "I/O error", "fsync", 9),
         ("stopped", "numpy", "I/O error, though done", "unlink", 4),
+        ("damaged", "numpy", "killed before it", "replace", 1),
     ],
     "flipped": [
         ("run", "run/ckpt/00000012.safetensors", 6000, 60),

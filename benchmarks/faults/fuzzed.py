@@ -122,6 +122,7 @@ MUTANTS: dict[str, Mutant] = {
     "any JSON": ("peref.golden.spec.book.strict_json", "lambda text, where: store.json.loads(text)"),
     "any number of layers": ("peref.huggingface.MOST", "10**40"),
     "any width of a head": ("peref.huggingface.WIDEST", "10**40"),
+    "a panic is no damage": ("peref.vocabulary.damaged", "lambda words: contextlib.nullcontext()"),
     "no kinds in a sweep": ("peref.cli.sweep.fitting", "lambda key, value, kind: value"),
 }
 

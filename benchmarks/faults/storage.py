@@ -50,6 +50,16 @@ MUTANTS: dict[str, Mutant] = {
         "lambda self, record: [(os.write(fd, store.canonical(record).encode() + b'\\n'), os.close(fd))"
         " for fd in [os.open(self.path, os.O_WRONLY | os.O_APPEND)]]",
     ),
+    "a file is written where it stands, at once": (
+        "peref.store.write_buffers",
+        "lambda path, parts, top=None: [(os.write(fd, b''.join(parts)), os.fsync(fd), os.close(fd))"
+        " for folder in [os.makedirs(os.path.dirname(path), exist_ok=True)]"
+        " for fd in [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)]]",
+    ),
+    "a checkpoint is taken as it is": (
+        "peref.runs.Run.good_checkpoints",
+        "lambda self, say: ((n, *self.checkpoint(n)) for n in reversed(self.checkpoints))",
+    ),
 }
 
 
