@@ -15,10 +15,11 @@ def both(function, *arrays):
         return function(*arrays), function(*map(cp.asarray, arrays)).get()
 
 
-@pytest.mark.parametrize("cells", [1, 40, 1 << 24])
-def test_rows_are_added_alike(rng, monkeypatch, cells):
-    """Whatever fits at once; rows that nobody names stay, and every number named twice counts twice."""
+@pytest.mark.parametrize(("cells", "rounds"), [(1, 256), (40, 256), (1 << 24, 256), (1, 6)])
+def test_rows_are_added_alike(rng, monkeypatch, cells, rounds):
+    """Whatever fits at once, and sorted; rows that nobody names stay, what is named twice counts twice."""
     monkeypatch.setattr(rows, "LAID_OUT", cells)
+    monkeypatch.setattr(rows, "ROUNDS", rounds)
     to, index, x = (
         rng.standard_normal((7, 3)),
         np.array([[1, 6, 1], [0, 1, 6]]),
@@ -35,11 +36,25 @@ def test_rows_are_added_alike(rng, monkeypatch, cells):
     same(got[2:6], to[2:6], 0)
 
 
-def test_a_bad_number_spoils_its_row_alone():
+@pytest.mark.parametrize("sums", [rows.sums, rows.sorted_sums])
+def test_a_bad_number_spoils_its_row_alone(sums):
     """NaN goes to the row whose index it has, and to no other."""
     with fake_cupy.installed() as cp:
-        found = rows.sums(cp.asarray([0, 1, 1]), cp.asarray([1.0, np.nan, 2.0]), 3).get()
+        found = sums(cp.asarray([0, 1, 1]), cp.asarray([1.0, np.nan, 2.0]), 3).get()
     same(found, np.array([1, np.nan, 0]), 0)
+
+
+def test_many_rows_take_few_kernels(monkeypatch):
+    """Of 4,096 rows and 4,096 numbers fewer than a hundred; the sums are those of NumPy, in one order."""
+    index, x = np.random.default_rng(0).integers(-3, 5000, 4096), np.random.default_rng(1).random((2, 4096))
+    monkeypatch.setattr(rows, "LAID_OUT", 1)
+    with fake_cupy.installed() as cp:
+        there, before = (cp.asarray(index), cp.asarray(x)), fake_cupy.counts().get("calls", 0)
+        got = rows.sums(*there, 4096)
+        assert fake_cupy.counts()["calls"] - before < 100
+        assert fake_cupy.counts().get("syncs", 0) == 0
+    seen = (index >= 0) & (index < 4096)
+    same(got.get(), np.stack([np.bincount(index[seen], one[seen], 4096) for one in x]), 1e-14)
 
 
 def test_bfloat16_is_summed_in_more():
