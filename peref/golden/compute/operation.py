@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
+from peref.backends import Backend
 from peref.encodings import Encoding, settings
 from peref.golden.spec.cases import Case
 from peref.model import PLAIN
@@ -134,9 +135,11 @@ def parameters_in(a: Arrays) -> Arrays:
     return named_in(a, "param.")
 
 
-def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
+def operate(
+    case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, be: Backend = PLAIN
+) -> Arrays:
     """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where
-    given.
+    given. Where `be` has the arrays elsewhere, `at` is there too.
     """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     p, (x, q, k, v) = parameters_in(a), map(a.get, "xqkv")
@@ -149,23 +152,23 @@ def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
             angle, *gains = hooks.rotation(pe, p, at.i, at.n)
             return turned_by(only(angle) if turns_apart(pe) and at.i.ndim == 1 else angle, *gains)
         case "rotate", "op":
-            turned = hooks.turn_heads(PLAIN, q, k, hooks.rotation(pe, p, at.i, at.n), layout=case.layout)
+            turned = hooks.turn_heads(be, q, k, hooks.rotation(pe, p, at.i, at.n), layout=case.layout)
             return dict(zip(("q_rotated", "k_rotated"), turned, strict=True))
         case "bias", "table":
-            return {"bias": hooks.distance_table(PLAIN, pe, p, at.distances)}
+            return {"bias": hooks.distance_table(be, pe, p, at.distances)}
         case "bias", "op":
-            table = hooks.distance_table(PLAIN, pe, p, at.distances)
+            table = hooks.distance_table(be, pe, p, at.distances)
             dtype = value(table).dtype
             return {"bias": only(added(table, None, None, None, at=at, B=1, H=case.H, dtype=dtype))}
         case "score", "op":
-            terms = hooks.score_terms(PLAIN, pe, p, q, k, hooks.features(PLAIN, pe, p, x, at)[0], at)
+            terms = hooks.score_terms(be, pe, p, q, k, hooks.features(be, pe, p, x, at)[0], at)
             return {"term": added(None, *terms, at=at, B=case.B, H=case.H, dtype=value(q).dtype)}
         case "mix", _:
-            y, last = hooks.mixed_from(PLAIN, pe, p, x, at, named_in(a, "state."))
+            y, last = hooks.mixed_from(be, pe, p, x, at, named_in(a, "state."))
             # what a layer says of padding means nothing
             found = {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}
             return found | ({} if case.before is None else {f"last.{n}": one for n, one in last.items()})
-    return attended(case, pe, p, x, q, k, v, at)
+    return attended(case, pe, p, x, q, k, v, at, be)
 
 
 def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
@@ -175,8 +178,10 @@ def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
     return found | {name: value(gain) for name, gain in gains.items() if gain is not None}
 
 
-def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
-    """Attention, and what is seen of it on the way where it is a softmax."""
+def attended(
+    case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At, be: Backend
+) -> Arrays:
+    """Attention, and what is seen of it on the way where it is a softmax of the plain ops."""
     found: Arrays = {}
 
     def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, **settings: Any) -> Any:
@@ -186,7 +191,7 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
         found.update(scores=np.where(at.see, value(logits), 0), probabilities=value(share))
         return weigh(share, v)
 
-    be = PLAIN if pe.attend else replace(PLAIN, attention=in_steps)
+    be = replace(PLAIN, attention=in_steps) if be is PLAIN and not pe.attend else be
     how = case.layer.of_heads(p, case.layer.factor(at.i))
     out, _ = hooks.attend_heads(be, pe, p, q, k, v, x, at, **how)
     return found | {"out": out}

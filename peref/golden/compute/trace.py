@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
+from peref.backends import Backend
 from peref.encodings import Encoding
 from peref.golden.compute.operation import given_inputs, parameters_in, watched
 from peref.golden.spec.models import ModelCase
@@ -27,6 +28,7 @@ from peref.ops.shape import cut
 from peref.parameters import Arrays
 from peref.rng import generator
 from peref.tape import Tape, value
+from peref.xp import to_host
 
 
 def trace_inputs(case: ModelCase) -> Arrays:
@@ -43,10 +45,11 @@ def trace_outputs(
     at: At | None = None,
     tape: Tape | None = None,
     before: Before | None = None,
+    be: Backend = PLAIN,
 ) -> Arrays:
-    """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given; on
-    `tape` where one is given. before(number of the call, encoding, place, cache) gives these three as the
-    call has them.
+    """The rows of all calls, by `be`, which has the inputs; `pe` and the positions of `at` in place of the
+    case's own where given; on `tape` where one is given. before(number of the call, encoding, place, cache)
+    gives these three as the call has them.
     """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     a = a if tape is None else {name: tape.watch(x) if name in watched(a) else x for name, x in a.items()}
@@ -61,15 +64,16 @@ def trace_outputs(
         if at.parts is not None or at.everywhere is not None:
             there = there.seen_within(*case.layer.sees)
         mine, there, old = (pe, there, old) if before is None else before(number, pe, there, old)
+        there = be.place(there)
         x = cut(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
         if pe.embed:
             y = hooks.with_position(mine, p, x, there.i)
         elif pe.mix:
-            y, old = hooks.mixed(PLAIN, mine, p, x, there, old)
+            y, old = hooks.mixed(be, mine, p, x, there, old)
         else:
             q, k, v = (cut(a[name], first=first, stop=stop, axis=2) for name in "qkv")
             how = case.layer.of_heads(p, case.layer.factor(there.i))
-            y, old = hooks.attend_heads(PLAIN, mine, p, q, k, v, x, there, old, **how)
-        rows.append(value(y))
+            y, old = hooks.attend_heads(be, mine, p, q, k, v, x, there, old, **how)
+        rows.append(to_host(value(y)))
     name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
     return {name: np.concatenate(rows, axis)}
