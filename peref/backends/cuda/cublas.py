@@ -13,6 +13,8 @@ documentation, section 2.1.4). Not here: derivatives (products.py), where the li
 """
 
 import ctypes
+import math
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +35,7 @@ STATUS = {
     14: "internal error",
     15: "not supported",
 }
+ONE, ZERO = (ctypes.byref(ctypes.c_float(x)) for x in (1.0, 0.0))  # alpha and beta
 P, I, L = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 SIGNATURES = {
     "cublasCreate_v2": [P],
@@ -44,12 +47,11 @@ SIGNATURES = {
 }
 
 
-def leading(a: Any, size: int) -> tuple[int, int] | None:
-    """How cuBLAS reads the last two axes of a row-major view: as they are or transposed, and its leading
-    dimension; None: it must be copied.
+def leading(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, int] | None:
+    """How cuBLAS reads the last two axes of a row-major view, strides in numbers: as they are or transposed,
+    and its leading dimension; None: it must be copied.
     """
-    rows, columns = a.shape[-2:]
-    down, right = (step // size for step in a.strides[-2:])
+    (rows, columns), (down, right) = shape[-2:], steps[-2:]
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
         return AS_STORED, max(down, columns) if rows > 1 else columns
     if (down == 1 or rows == 1) and (right >= rows or columns == 1):
@@ -57,16 +59,43 @@ def leading(a: Any, size: int) -> tuple[int, int] | None:
     return None
 
 
-def batched(a: Any, lead: tuple[int, ...], size: int) -> int | None:
-    """The stride, in numbers, between the matrices of `a` broadcast over `lead`; 0: all are one; None
+def batched(shape: tuple[int, ...], steps: tuple[int, ...], lead: tuple[int, ...]) -> int | None:
+    """The stride, in numbers, between the matrices of a view broadcast over `lead`; 0: all are one; None
     where no one stride reaches them all.
     """
-    given = (1,) * (len(lead) + 2 - a.ndim) + tuple(a.shape[:-2])
-    steps = (0,) * (len(lead) + 2 - a.ndim) + tuple(step // size for step in a.strides[:-2])
+    given = (1,) * (len(lead) + 2 - len(shape)) + shape[:-2]
+    steps = (0,) * (len(lead) + 2 - len(shape)) + steps[:-2]
     axes = [(n, 0 if one == 1 else step) for n, one, step in zip(lead, given, steps, strict=True) if n != 1]
     if any(outer != n * inner for (_, outer), (n, inner) in pairwise(axes)):
         return None
     return axes[-1][1] if axes else 0
+
+
+@lru_cache(maxsize=4096)
+def planned(
+    dtype: Any, a: tuple[int, ...], down: tuple[int, ...], b: tuple[int, ...], right: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[Any, ...] | None]:
+    """The shape of a product of arrays of these shapes and strides (bytes), and what cuBLAS is told: sizes,
+    b, a and the result; None where something must be copied or goes one by one.
+
+    Raises Misuse for what does not fit.
+    """
+    if dtype.name not in REAL:
+        raise Misuse(
+            f"product: the cuda backend multiplies float32 or bfloat16 matrices, got {dtype}; use --backend "
+            "cuda or numpy"
+        )
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
+        raise Misuse(f"product: sizes {list(a)} and {list(b)} do not fit; expected [...,M,K] and [...,K,N]")
+    lead, (M, K), N, kind = shape_of(a[:-2], b[:-2]), a[-2:], b[-1], REAL[dtype.name]
+    down, right = (tuple(step // dtype.itemsize for step in steps) for steps in (down, right))
+    reads = [leading(x, steps) for x, steps in ((a, down), (b, right))]
+    apart = [batched(x, steps, lead) for x, steps in ((a, down), (b, right))]
+    if None in reads or None in apart:
+        return (*lead, M, N), None
+    (flip_a, lda), (flip_b, ldb) = reads  # type: ignore[misc]
+    sizes, result = (flip_b, flip_a, N, M, K), (kind, N, M * N, math.prod(lead))
+    return (*lead, M, N), (sizes, (kind, ldb, apart[1]), (kind, lda, apart[0]), result)
 
 
 class Cublas:
@@ -107,54 +136,47 @@ class Cublas:
         of that shape, where it is given.
         """
         dtype = a.dtype
-        if dtype != b.dtype or dtype.name not in REAL or (out is not None and out.dtype != dtype):
+        if dtype != b.dtype or (out is not None and out.dtype != dtype):
             raise Misuse(
-                f"product: the cuda backend multiplies float32 or bfloat16 matrices, got {a.dtype} and "
-                f"{b.dtype}; use --backend cuda or numpy"
+                f"product: the cuda backend multiplies matrices of one type, got {a.dtype} and {b.dtype}; "
+                "use --backend cuda or numpy"
             )
-        if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-            raise Misuse(
-                f"product: sizes {list(a.shape)} and {list(b.shape)} do not fit; expected [...,M,K] and "
-                "[...,K,N]"
-            )
-        lead = shape_of(a.shape[:-2], b.shape[:-2])
-        (M, K), N = a.shape[-2:], b.shape[-1]
+        shape, told = planned(dtype, a.shape, a.strides, b.shape, b.strides)
+        beta = ZERO if out is None else ONE
         if out is None:
-            out, beta = (self.xp.empty if K else self.xp.zeros)((*lead, M, N), dtype), 0.0
-        else:
-            if tuple(out.shape) != (*lead, M, N) or not out.flags.c_contiguous:
-                raise Misuse(f"product: out is {list(out.shape)}; expected C-contiguous {[*lead, M, N]}")
-            beta = 1.0
-        if out.size and K:
+            out = (self.xp.empty if a.shape[-1] else self.xp.zeros)(shape, dtype)
+        elif out.shape != shape or not out.flags.c_contiguous:
+            raise Misuse(f"product: out is {list(out.shape)}; expected C-contiguous {list(shape)}")
+        if out.size and a.shape[-1]:
             self.follow()
-            self.into(a, b, out, lead, beta)
+            self.into(a, b, out, told, beta)
         return out
 
-    def into(self, a: Any, b: Any, out: Any, lead: tuple[int, ...], beta: float) -> None:
-        size = a.dtype.itemsize
-        a, b = (x if leading(x, size) else self.xp.ascontiguousarray(x) for x in (a, b))
-        steps = [batched(x, lead, size) for x in (a, b)]
-        if None in steps:  # no one stride: the first axis in a loop
-            for n in range(lead[0]):
-                one, other = (x if x.ndim < len(lead) + 2 else x[n if x.shape[0] > 1 else 0] for x in (a, b))
-                self.into(one, other, out[n], lead[1:], beta)
+    def into(self, a: Any, b: Any, out: Any, told: Any, beta: Any) -> None:
+        if told is None:
+            self.in_pieces(a, b, out, beta)
             return
-        (flip_a, lda), (flip_b, ldb) = leading(a, size), leading(b, size)  # type: ignore[misc]
-        M, N = out.shape[-2:]
-        count, kind = out.size // (M * N), REAL[a.dtype.name]
-        alpha, beta_ = ctypes.c_float(1.0), ctypes.c_float(beta)
-        left, right = (b.data.ptr, kind, ldb, steps[1]), (a.data.ptr, kind, lda, steps[0])
-        result = (out.data.ptr, kind, N, M * N, count, self.compute if kind == 0 else FLOAT32, DEFAULT)
-        sizes = (flip_b, flip_a, N, M, a.shape[-1])
+        sizes, left, right, result = told
+        compute = self.compute if left[0] == 0 else FLOAT32
+        # fmt: off
         self.ask(
-            "cublasGemmStridedBatchedEx",
-            *sizes,
-            ctypes.byref(alpha),
-            *left,
-            *right,
-            ctypes.byref(beta_),
-            *result,
+            "cublasGemmStridedBatchedEx", *sizes, ONE, b.data.ptr, *left, a.data.ptr, *right, beta,
+            out.data.ptr, *result, compute, DEFAULT,
         )
+        # fmt: on
+
+    def in_pieces(self, a: Any, b: Any, out: Any, beta: Any) -> None:
+        """Of what cuBLAS cannot read a copy; where no one stride reaches all, the first axis in a loop."""
+        size, lead = a.dtype.itemsize, out.shape[:-2]
+        steps = lambda x: tuple(step // size for step in x.strides)
+        a, b = (x if leading(x.shape, steps(x)) else self.xp.ascontiguousarray(x) for x in (a, b))
+        apart = None in [batched(x.shape, steps(x), lead) for x in (a, b)]
+        pick = lambda x, n: x if x.ndim < out.ndim else x[n if x.shape[0] > 1 else 0]
+        for one, other, to in (
+            [(pick(a, n), pick(b, n), out[n]) for n in range(lead[0])] if apart else [(a, b, out)]
+        ):
+            told = planned(a.dtype, one.shape, one.strides, other.shape, other.strides)[1]
+            self.into(one, other, to, told, beta)
 
 
 def shape_of(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,13 +19,17 @@ from peref.xp import library, namespace
 
 FOLDER = Path(__file__).with_name("kernels")
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
+FLOAT32, BF16 = np.dtype("float32"), {"BF16": 1}
+NULL = np.uintp(0)
+FLOATS, WHOLE, SMALL = {"float", "double"}, {int, bool}, 2**31 - 1  # up to which they fit any whole type
+ROOM: dict[Any, int] = {}  # bytes of shared memory that a kernel was told of, by kernel and device
 OPTIN = 97  # CUDA's number of the attribute that says how many it can ask for
 ELSE = "use narrower heads or --backend numpy"
 
 # of each file, what it is compiled with: the type in memory; for products of tiles how wide they are, and
 # whether float32 is cut to TF32 there
 WIDTHS = (32, 64, 128)
-REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
+REALS: tuple[dict[str, int], ...] = ({}, BF16)
 TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
 VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
     **dict.fromkeys(
@@ -95,7 +99,7 @@ def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> A
             raise Misuse(f"{where} is {given}; the kernel takes {dtype}")
         return dtype.type(given)
     if given is None and maybe:
-        return np.uintp(0)
+        return NULL
     if library(given) != "cupy":
         raise Misuse(
             f"{where} is {type(given).__module__}.{type(given).__name__}; the cuda backend takes arrays on "
@@ -113,6 +117,41 @@ def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> A
     return given
 
 
+@cache
+def prepared(kernel: str, real: Any) -> tuple[Any, ...]:
+    """Of each parameter its name, its type by NumPy's name, whether a pointer, whether it may be null, and
+    that type; `real` is the type of arrays declared real*.
+    """
+    file, name = kernel.split(".")
+    types = {**{c: np.dtype(kind) for c, kind in TYPES.items()}, "real": real}
+    return tuple(
+        (f"{kernel}: {n}", types[k].name if pointer else k, pointer, maybe, types[k])
+        for k, pointer, maybe, n in declared(file)[name]
+    )
+
+
+@cache
+def on_device(kind: type) -> bool:
+    """Whether it is the type of CuPy's arrays."""
+    return kind.__module__.partition(".")[0] == "cupy"
+
+
+@cache
+def devices(xp: Any) -> int:
+    return xp.cuda.runtime.getDeviceCount()
+
+
+def make_room(kernel: str, function: Any, xp: Any, device: int, shared: int) -> None:
+    """A block of the kernel may ask for so many bytes of shared memory. Raises Misuse where it cannot."""
+    if shared > (most := most_shared(xp, device) - function.shared_size_bytes):
+        raise Misuse(
+            f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at "
+            f"most {most} on this GPU; {ELSE}"
+        )
+    function.max_dynamic_shared_size_bytes = shared
+    ROOM[function, device] = shared
+
+
 def launch(
     kernel: str,
     grid: tuple[int, ...],
@@ -126,30 +165,32 @@ def launch(
     bytes of dynamic shared memory.
 
     Raises Misuse where an array or number is not as the kernel declares it. An empty grid is nothing to do.
+    What is as declared is seen at once; argument() is asked about the rest.
     """
-    file, name = kernel.split(".")
-    bf16 = real is not None and np.dtype(real).name == "bfloat16"
-    parameters = declared(file)[name]
+    bf16 = real is not None and real != FLOAT32 and real.name == "bfloat16"
+    parameters = prepared(kernel, real if bf16 else FLOAT32)
     if len(given) != len(parameters):
         raise Misuse(f"{kernel} takes {counted(len(parameters), 'argument')}, {len(given)} given")
-    names = {**TYPES, "real": "bfloat16" if bf16 else "float32"}
-    made = [
-        argument(f"{kernel}: {n}", a, names[k] if p else k, p, m)
-        for a, (k, p, m, n) in zip(given, parameters, strict=True)
-    ]
-    arrays = [a for a, (_, pointer, _, _) in zip(given, parameters, strict=True) if pointer and a is not None]
-    if len(places := {a.device.id for a in arrays}) > 1:
+    made: list[Any] = []
+    first: Any = None
+    for a, (where, kind, pointer, maybe, dtype) in zip(given, parameters, strict=True):
+        if not pointer:
+            seen = kind in FLOATS or (type(a) in WHOLE and -SMALL <= a <= SMALL)
+            made.append(dtype.type(a) if seen else argument(where, a, kind, pointer, maybe))
+        elif a is None and maybe:
+            made.append(NULL)
+        else:
+            seen = on_device(a.__class__) and a.dtype == dtype and a.flags.c_contiguous
+            seen = seen and not a.data.ptr % dtype.itemsize
+            made.append(a if seen else argument(where, a, kind, pointer, maybe))
+            first = a if first is None else first
+    xp = namespace(first)
+    if devices(xp) > 1 and len(places := {a.device.id for a in made if on_device(a.__class__)}) > 1:
         raise Misuse(f"{kernel}: its arrays are on devices {sorted(places)}; expected one")
     if 0 in grid:
         return
-    function = compiled(
-        namespace(*arrays), file, name, frozenset({**defines, **({"BF16": 1} if bf16 else {})}.items())
-    )
-    if shared:
-        if shared > (most := most_shared(namespace(*arrays), places.pop()) - function.shared_size_bytes):
-            raise Misuse(
-                f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at "
-                f"most {most} on this GPU; {ELSE}"
-            )
-        function.max_dynamic_shared_size_bytes = shared
+    file, _, name = kernel.partition(".")
+    function = compiled(xp, file, name, frozenset({**defines, **BF16}.items() if bf16 else defines.items()))
+    if shared and shared > ROOM.get((function, first.device.id), 0):
+        make_room(kernel, function, xp, first.device.id, shared)
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)
