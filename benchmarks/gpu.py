@@ -8,14 +8,13 @@ minutes each.
     python benchmarks/gpu.py --emulated --out /tmp/gpu
     # no device: the same to its end, tiny, on the CPU, without times
 
-Phases: 0 environment, 1 compiling, 2 ceilings, 3 go or no-go, 4 correctness, 5 our times, 6 sanitizer,
-7 and 8 peers, 9 report. Each
-but the report is a process of its own (of the peers, each peer) with a deadline. A row that does not fit,
-fails, hangs or ends its process is a row that says so, and those behind it are taken up by another process.
-results.jsonl has every row as soon as it is known, that of an earlier run becomes earlier.jsonl; then
-env.json, ptxas.txt, sanitizer.txt, table.md (against the targets and what was expected), attest.json (to
-become tests/attest.json), log.txt. --only peers asks the peers that no run came to the end of yet, in this
-folder; without --only, what a run of ten minutes has time for.
+Phases: 0 environment, 1 compiling, 2 ceilings, 3 go or no-go, 4 correctness with the sanitizer beside it,
+5 our times, 6 and 7 peers, 8 report. Each but the report is a process of its own (of the peers, each peer)
+with a deadline. A row that does not fit, fails, hangs or ends its process is a row that says so, and those
+behind it are taken up by another process. results.jsonl has every row as soon as it is known, that of an
+earlier run becomes earlier.jsonl; then env.json, ptxas.txt, sanitizer.txt, table.md (against the targets and
+what was expected), attest.json (to become tests/attest.json), log.txt. --only peers asks the peers that no
+run came to the end of yet, in this folder; without --only, what a run of ten minutes has time for.
 """
 
 import argparse
@@ -35,7 +34,7 @@ from on_gpu import report, session  # noqa: E402
 from on_gpu.phase import TITLES  # noqa: E402
 
 HERE = Path(__file__).resolve().parent / "on_gpu"
-SECONDS = (20, 50, 25, 50, 170, 100, 75)  # of the phases of our own
+SECONDS = (20, 60, 25, 50, 140, 200)  # of the phases of our own
 CHEAP = ("steps", "attention", "rows")
 # without these a comparison is worth little, so they come first
 STRONG = ("compiled-graph-small", "compiled-graph-large", "flex")
@@ -141,7 +140,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=["own", "peers"],
-        help="the phases up to 6, or 7 and 8; the report comes in any case",
+        help="the phases up to 5, or 6 and 7; the report comes in any case",
     )
     a = parser.parse_args()
     end = time.monotonic() + max(0.0, a.budget - RESERVE)
@@ -155,14 +154,14 @@ def main() -> None:
             enter(s, phase, seconds, end)
             own(s, number)
     if a.only != "own":
-        enter(s, "7 cheap peers", 90, end)
+        enter(s, "6 cheap peers", 90, end)
         peers(s, [name for name in CHEAP if name in a.peers.split(",")], 45)
-        enter(s, "8 dear peers", float("inf"), end)
+        enter(s, "7 dear peers", float("inf"), end)
         asked = [name for name in DEAR if name in a.peers.split(",")]
         # tiny, there is one size
         peers(s, [name for name in asked if not (s.emulated and name.endswith("-large"))], 60)
     (a.out / "begun").unlink(missing_ok=True)
-    s.phase = "9 report"
+    s.phase = "8 report"
     report.report(s)
 
 

@@ -69,10 +69,11 @@ def test_it_runs_to_its_end_without_a_device(tmp_path, gpu):
     """
     rows = ran(tmp_path, "--peers", "rows")
     assert [row for row in rows if isinstance(row.get("error"), str) or row.get("verdict") == "NO-GO"] == []
-    assert {row["phase"][0] for row in rows} == set("01234567")
+    assert {row["phase"][0] for row in rows} == set("0123456")
     assert [row["name"] for row in rows if row["phase"][0] == "4" and not row["good"]] == []
     assert len([row for row in rows if row["phase"][0] == "3"]) == 8
-    assert [row["variants"] for row in rows if row["phase"][0] == "1"] == [2]
+    assert [row["variants"] for row in rows if "variants" in row] == [2]
+    assert [row["name"] for row in rows if row["name"].startswith("warm")] == ["warm 0 products"]
     assert (tmp_path / "ptxas.txt").read_text().count("optimizer.arena") == 2
     assert [row["name"] for row in rows if "skipped" in row and not row["name"].startswith("peers")] == []
     assert not any(
@@ -86,6 +87,9 @@ def test_it_runs_to_its_end_without_a_device(tmp_path, gpu):
     (golden,) = [row for row in rows if row["name"] == "golden rope"]
     (laws,) = [row for row in rows if row["name"] == "laws rope"]
     assert golden["cases"] > 10
+    (plain,) = [row for row in rows if row["name"] == "golden none"]
+    assert (plain["cases"], plain["refused"]) == (21, 14)
+    assert len(plain["because"]) == 4
     assert laws["held"] > 5
     assert {"turn.turn", "attention.forward"} <= set(golden["kernels"]) & set(laws["kernels"])
     from on_gpu import cases
@@ -115,7 +119,7 @@ def test_a_deadline_costs_rows_and_not_the_run(tmp_path):
     (tmp_path / "results.jsonl").write_text("{}\n")
     rows = ran(tmp_path, "--budget", "0")
     assert all("skipped" in row for row in rows if row["name"] != "environment")
-    assert "left out: compile optimizer, copy, " in (tmp_path / "table.md").read_text()
+    assert "left out: compile optimizer, warm 0 products, copy, " in (tmp_path / "table.md").read_text()
     assert (tmp_path / "earlier.jsonl").read_text() == "{}\n"
 
 
@@ -210,14 +214,17 @@ def test_a_finding_of_the_sanitizer_is_a_row(tmp_path, monkeypatch, gpu):
     from on_gpu import sanitizer
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    s = gpu.session.Session(tmp_path, False, "6 sanitizer", time.monotonic() + 60)
-    sanitizer.sanitizing(s)
+    s = gpu.session.Session(tmp_path, False, "4 correctness", time.monotonic() + 60)
+    with sanitizer.beside(s):
+        pass
     assert [row["skipped"] for row in s.rows] == ["compute-sanitizer is not installed"] * 4
     tool = tmp_path / "compute-sanitizer"
     tool.write_text(SANITIZER)
     tool.chmod(0o755)
     s.phase, s.rows = "again", []
-    sanitizer.sanitizing(s)
+    with sanitizer.beside(s):
+        s.row("beside", good=True)
+    assert s.rows.pop(0)["name"] == "beside"
     assert [(row["name"].split()[1], row["good"]) for row in s.rows] == [
         ("memcheck", False),
         ("synccheck", True),
@@ -345,10 +352,15 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     s.rows += [
         {"phase": "5", "name": "take, and its plain text", "times_as_fast": 2.96},
         {"phase": "5", "name": "wkv7, and its plain text", "times_as_fast": 40.0},
-        {"phase": "5", "name": "launches of a step, tf32", "launches": 301},
+        {"phase": "5", "name": "launches of a step, tf32", "launches": 344, "parts": 43, "sets": 1},
+        {"phase": "5", "name": "wkv4, and its plain text", "us": 1234.5, "error": "no answer within 60 s"},
+        {"phase": "4", "name": "golden none", "because": ["the kernels of cuda have no sinks; use cupy"]},
     ]
     lines = gpu.report.table(s).splitlines()
-    assert "- launches of a step of 6 layers, tf32: 301 (expected: 295)" in lines
+    beside = "43 sums of parts by cuBLAS beside them, 1 of them set memory"
+    assert f"- launches of a step of 6 layers, tf32: 301, {beside} (expected: 295)" in lines
+    assert "- kernels whose plain text did not come to its end: wkv4 1,234 us" in lines
+    assert "- refused by the backend: golden none (no sinks)" in lines
     assert "- launches of a step of 6 layers, bf16: not counted (expected: 310)" in lines
     assert any(line.endswith("(below 3 a kernel goes): take 2.96 GOES, wkv7 40.00") for line in lines)
     (step,) = [line for line in lines if line.startswith("| G13") and "eager" in line]
@@ -362,7 +374,7 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert any("25.0 times ours (must: 20)" in line for line in lines)
     assert "- attention at 131072 (must: runs): ALiBi 200,000 us, table not measured" in lines
     assert "- run twice for equal bits (must: all): 1 of 2 rows; not: wkv7" in lines
-    assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu, wkv7"
+    assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu, wkv7, wkv4, and its plain text"
     attested = gpu.report.attested(s)
     assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == (
         "a GPU",
@@ -371,6 +383,80 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     )
     assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)
     assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
+
+
+def test_what_is_expected_belongs_to_the_device(tmp_path, gpu):
+    """Of one that copies at half the rate of an H200 and multiplies as fast; a step is bound by both."""
+    s = gpu.session.Session(tmp_path, emulated=False)
+    s.rows = [
+        {"phase": "2", "name": "copy", "TB_per_s": 2.15},
+        {"phase": "2", "name": "gemm bf16", "TFLOP_per_s": 788.0},
+        {"phase": "5", "name": "rms_norm", "us": 1000.0},
+    ]
+    lines = gpu.report.table(s).splitlines()
+    assert (
+        "- times an H200's: memory 2.00, products 1.00; floor, expected and at most are multiplied with it"
+        in lines
+    )
+    rows = {line.split(" | ")[1]: line.split(" | ")[3:7] for line in lines if line.startswith("| G")}
+    assert rows["rms_norm"] == ["500", "500", "2.00", ""]
+    (step,) = [line for line in lines if line.startswith("| G12") and "1,065" in line]
+    assert "| 2,700 |" in step
+
+
+def test_what_changed_is_listed(gpu):
+    """Paths, and what a copy without golden/full lacks as a number."""
+    from on_gpu.ceilings import changed
+
+    assert changed("") == []
+    said = [" M peref/xp.py", *(f" D golden/full/{n}.json" for n in range(3)), " D golden/core.json"]
+    assert changed("\n".join(said).strip()) == [
+        "M peref/xp.py",
+        "D golden/core.json",
+        "3 missing in golden/full",
+    ]
+    assert changed("\n".join(f"M {n}" for n in range(12)))[9:] == ["M 9", "2 more"]
+
+
+def test_ours_is_known_where_the_plain_text_is_not(tmp_path, gpu):
+    """It raises, or would take an hour: the row has our time all the same."""
+    from on_gpu import timings
+
+    with fake_cupy.installed() as cp:
+        s = gpu.session.Session(tmp_path, False, "5 our times", time.monotonic() + 60, cp)
+        s.attempt("raises", lambda: timings.beside(s, {"us": 7.0}, lambda: 1 / 0))
+        s.attempt("next", lambda: 1 / 0)
+    assert [(row.get("us"), row["error"]) for row in s.rows] == [
+        (7.0, "ZeroDivisionError: division by zero"),
+        (None, "ZeroDivisionError: division by zero"),
+    ]
+
+
+def test_kernels_of_cublas_are_told_apart(tmp_path, monkeypatch, gpu):
+    """By their names in the graph, where edges are no nodes."""
+    from on_gpu import timings
+
+    text = """digraph dot {
+subgraph cluster_1 {
+"graph_1_node_0"[style="bold" shape="octagon" label="0
+forward
+"];
+"graph_1_node_1"[style="bold" shape="octagon" label="1
+_ZN8cublasLt19splitKreduce_kernelILi32E
+"];
+"graph_1_node_2"[style="solid" shape="invtrapezium"label="2
+MEMSET
+(0,1,4)
+"];
+"graph_1_node_0" -> "graph_1_node_1"[headlabel=0];
+"graph_1_node_1" -> "graph_1_node_2";
+}
+}
+"""
+    graph = SimpleNamespace(debug_dot_str=lambda: text)
+    be = SimpleNamespace(step=SimpleNamespace(kept={1: SimpleNamespace(graph=graph)}))
+    monkeypatch.setattr(timings, "stepping", lambda *given: (lambda: None, 0))
+    assert timings.launches(None, be, 1, 1) == {"launches": 3, "parts": 1, "sets": 1}
 
 
 def test_what_is_expected_is_what_the_page_says(gpu):
@@ -447,6 +533,11 @@ def test_a_long_row_is_measured_a_few_times(gpu):
     asked.clear()
     gpu.session.spans_of(lambda: span(2e3), 30)
     assert 30 < len(asked) <= 2 * 30
+    brief = lambda us: gpu.session.spans_of(lambda: span(us), 3, few=1, enough=gpu.session.BRIEF)
+    for us, most in ((5e6, 2), (4e5, 4), (10.0, 6)):
+        asked.clear()
+        brief(us)
+        assert len(asked) <= most
 
 
 def test_numbers_beyond_a_tile_repeat(tmp_path, monkeypatch, gpu):

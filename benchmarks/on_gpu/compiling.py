@@ -1,4 +1,5 @@
-"""Phase 1: every variant of every kernel file, compiled side by side with nothing to include; from then on
+"""Phase 1: every variant of every kernel file, compiled side by side with nothing to include, and what CuPy
+compiles for the plain ops and encodings of phases 4 and 5, each group in a process of its own; from then on
 CuPy has it on disk, and no row that is measured compiles anything.
 """
 
@@ -7,10 +8,17 @@ import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any
 
-from on_gpu.session import Session, library
+import numpy as np
+
+from on_gpu.session import Session, library, opened
 from peref.backends.cuda.launch import VARIANTS, declared, module
+from peref.encodings import names
+
+GROUPS = 9  # of encodings
 
 
 def described(xp: Any, file: str, defines: dict[str, int]) -> list[str]:
@@ -38,6 +46,32 @@ def kept(s: Session, made: list[Future[list[str]]], began: float) -> dict[str, A
     return {"variants": len(made), "seconds": time.perf_counter() - began}
 
 
+def warmed(out: Path, emulated: bool, kind: str, some: Any) -> None:
+    """Runs a part of phase 4 for what CuPy compiles there; what comes out is not looked at."""
+    from on_gpu import correct
+
+    with ExitStack() as stack:
+        s = opened(out, emulated, stack)
+        if kind == "golden":
+            for _, work in correct.golden(s.backend(), some):
+                work()
+        elif kind == "training":
+            correct.same_training(s)
+        else:
+            plain = s.plain()
+            for _, _, function, arrays, settings, _ in getattr(correct, kind)(emulated):
+                correct.pulled(plain, function, arrays, settings, plain.place, some)
+
+
+def groups(emulated: bool) -> list[tuple[str, Any]]:
+    """What is warmed, the longest first."""
+    if emulated:
+        return [("products", np.float32)]
+    kinds = product((np.float64, np.float32), ("recurrences", "rows", "heads", "products"))
+    encodings = [("golden", names()[n::GROUPS]) for n in range(GROUPS)]
+    return [("training", None), *((kind, dtype) for dtype, kind in kinds), *encodings]
+
+
 def compiling(s: Session) -> None:
     began, files = time.perf_counter(), ("optimizer",) if s.emulated else VARIANTS
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -46,5 +80,15 @@ def compiling(s: Session) -> None:
             for file in files
             if not s.has(f"compile {file}")
         }
+        warm = [
+            (f"warm {n} {kind}", pool.submit(warmed, s.out, s.emulated, kind, some))
+            for n, (kind, some) in enumerate(groups(s.emulated))
+            if not s.has(f"warm {n} {kind}")
+        ]
         for file, made in every.items():
             s.attempt(f"compile {file}", partial(kept, s, made, began))
+        for name, one in warm:
+            s.attempt(name, lambda one=one: (one.result(), {"seconds": time.perf_counter() - began})[1])
+        if s.left() <= 0:  # what is not done is compiled where it is needed
+            for process in multiprocessing.active_children():
+                process.terminate()

@@ -12,6 +12,7 @@ import numpy as np
 from on_gpu.cases import ELEMENTWISE, PRODUCT, Case, draw, heads, products, recurrences, rows
 from on_gpu.ceilings import bf16
 from on_gpu.golden import REFUSED, golden
+from on_gpu.sanitizer import beside
 from on_gpu.session import Session
 from peref import backends
 from peref.config import Config
@@ -245,6 +246,11 @@ def unless_refused(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def correctness(s: Session) -> None:
+    with beside(s):
+        rows_of(s)
+
+
+def rows_of(s: Session) -> None:
     """What the kernels are judged by comes first: the plain ops on CuPy are those on NumPy.
 
     Every row that vouches for a kernel file, its own operations alone, comes before the encodings, which

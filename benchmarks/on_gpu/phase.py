@@ -18,7 +18,6 @@ TITLES = (
     "3 go or no-go",
     "4 correctness",
     "5 our times",
-    "6 sanitizer",
 )
 
 
@@ -31,7 +30,7 @@ def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
             s = session.opened(out, emulated, stack, TITLES[number], seconds)
         except Misuse as error:
             raise SystemExit(f"benchmarks/gpu.py: {error}") from error
-        from on_gpu import ceilings, compiling, correct, gonogo, sanitizer, timings
+        from on_gpu import ceilings, compiling, correct, gonogo, timings
 
         works = (
             ceilings.environment,
@@ -40,7 +39,6 @@ def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
             gonogo.decide,
             correct.correctness,
             timings.timings,
-            sanitizer.sanitizing,
         )
         works[number](s)
 

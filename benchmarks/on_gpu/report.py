@@ -1,8 +1,9 @@
-"""Phase 9: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
+"""Phase 8: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
 asks no device.
 """
 
 import json
+import re
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from peref.errors import counted
 
 # nodes of a step's graph with RoPE and GELU: without layers, and for each; counted under the emulation
 LAUNCHES = {"tf32": (25, 45), "bf16": (28, 47)}
+# of an H200, to which floors and expected times belong, as row and figure of phase 2; here they are scaled
+RATES = {"memory": ("copy", "TB_per_s", 4.3), "products": ("gemm bf16", "TFLOP_per_s", 788.0)}
 GOES = 3.0  # times as fast as its plain text on CuPy: a kernel that is not goes
 
 
@@ -28,6 +31,7 @@ class Target(NamedTuple):
     floor: float | None = None  # microseconds that an H200 cannot go below, by what moves or is multiplied
     most: float | None = None  # microseconds that we must not exceed
     expected: float | None = None  # microseconds, by the arithmetic of docs/cuda.md: an estimate
+    bound: str = ""  # by which of RATES these three are: "memory", "products", both, or neither
 
 
 def targets(tiny: bool) -> list[Target]:
@@ -43,7 +47,16 @@ def targets(tiny: bool) -> list[Target]:
     )
     half, learned = f"{large} bf16, recorded", f"attention 64 x {w.learned} table, with gradients"
     return [
-        Target("G1", "rope", "torch rope eager", 4.0, "cos and sin read from memory", 62, expected=68),
+        Target(
+            "G1",
+            "rope",
+            "torch rope eager",
+            4.0,
+            "cos and sin read from memory",
+            62,
+            expected=68,
+            bound="memory",
+        ),
         Target("G1", "rope", "torch rope compiled"),
         Target(
             "G2",
@@ -53,6 +66,7 @@ def targets(tiny: bool) -> list[Target]:
             "mma.sync, and no copy ahead of it",
             1400,
             expected=3600,
+            bound="products",
         ),
         Target("G2", f"{first} no table", f"triton {first}"),
         Target(
@@ -63,12 +77,29 @@ def targets(tiny: bool) -> list[Target]:
             "exponentials that wait for products",
             1400,
             expected=4600,
+            bound="products",
         ),
         Target("G3", f"{head} no table", f"triton {head}"),
-        Target("G4", alibi, f"{head} no table", 0.91, "the table's reads from shared memory", expected=4800),
-        Target("G4", f"{head} table", f"{head} no table", 0.91, "as above", expected=4800),
+        Target(
+            "G4",
+            alibi,
+            f"{head} no table",
+            0.91,
+            "the table's reads from shared memory",
+            expected=4800,
+            bound="products",
+        ),
+        Target("G4", f"{head} table", f"{head} no table", 0.91, "as above", expected=4800, bound="products"),
         Target("G5", alibi, f"torch flex {narrow[0]} x {narrow[1]} ALiBi", 1.0, "as G3"),
-        Target("G6", table, f"torch sdpa {narrow[0]} x {w.masked} mask", 3.0, "as G3", expected=1200),
+        Target(
+            "G6",
+            table,
+            f"torch sdpa {narrow[0]} x {w.masked} mask",
+            3.0,
+            "as G3",
+            expected=1200,
+            bound="products",
+        ),
         Target(
             "G7",
             f"attention 8 heads x {w.far} ALiBi, skipping",
@@ -76,6 +107,7 @@ def targets(tiny: bool) -> list[Target]:
             2.5,
             "the bound is too wide",
             expected=780,
+            bound="products",
         ),
         Target(
             "G7",
@@ -84,6 +116,7 @@ def targets(tiny: bool) -> list[Target]:
             7.0,
             "blocks of flat heads come last",
             expected=3500,
+            bound="products",
         ),
         Target(
             "G8",
@@ -92,6 +125,7 @@ def targets(tiny: bool) -> list[Target]:
             1.2,
             "sums along diagonals",
             expected=3800,
+            bound="products",
         ),
         Target(
             "G9",
@@ -101,6 +135,7 @@ def targets(tiny: bool) -> list[Target]:
             "loads narrower than 16 bytes",
             250,
             expected=250,
+            bound="memory",
         ),
         Target(
             "G10",
@@ -111,6 +146,7 @@ def targets(tiny: bool) -> list[Target]:
             125,
             160,
             expected=190,
+            bound="memory",
         ),
         Target(
             "G11",
@@ -121,6 +157,7 @@ def targets(tiny: bool) -> list[Target]:
             33,
             60,
             expected=54,
+            bound="memory",
         ),
         Target(
             "G12",
@@ -131,6 +168,7 @@ def targets(tiny: bool) -> list[Target]:
             710,
             3000,
             expected=1800,
+            bound="memory products",
         ),
         Target("G12", half, f"torch {large} compiled", 1.1, "as above"),
         Target("G12", half, f"torch {large} compiled graph", 1.2, "as above"),
@@ -152,10 +190,19 @@ def targets(tiny: bool) -> list[Target]:
     ]
 
 
+def scale(s: Session, bound: str) -> float:
+    """How much longer it takes here than on an H200 what is bound so; of both the mean."""
+    rates = [(s.found(row, key), there) for kind, (row, key, there) in RATES.items() if kind in bound]
+    found = [there / here for here, there in rates if here]
+    return sum(found) / len(found) if found else 1.0
+
+
 def line_of(s: Session, t: Target) -> str:
+    by = scale(s, t.bound)
+    t = t._replace(**{key: x and x * by for key in ("floor", "most", "expected") for x in [getattr(t, key)]})
     a, b = s.found(t.ours, "us"), s.found(t.peer, "us")
     micro = lambda x: "not measured" if x is None else f"{x:,.1f}"
-    ratio, bare = b / a if a and b else None, lambda x: "" if x is None else f"{x:,g}"
+    ratio, bare = b / a if a and b else None, lambda x: "" if x is None else f"{x:,.0f}"
     misses = (ratio is not None and t.must is not None and ratio < t.must) or (
         a is not None and t.most is not None and a > t.most
     )
@@ -171,10 +218,15 @@ def line_of(s: Session, t: Target) -> str:
         t.peer,
         micro(b),
         "" if ratio is None else f"{ratio:.2f}",
-        bare(t.must),
+        "" if t.must is None else f"{t.must:g}",
         said,
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def alone(row: dict[str, Any]) -> bool:
+    """Whether a row that sets ours against its plain text has ours alone."""
+    return row["name"].endswith(", and its plain text") and "us" in row and "times_as_fast" not in row
 
 
 def table(s: Session) -> str:
@@ -192,12 +244,13 @@ def table(s: Session) -> str:
         "|---" * 12 + "|",
     ]
     lines += [line_of(s, t) for t in targets(s.emulated)]
-    compiled = [row for row in s.rows if row["phase"] == "1 compiling"]
+    here = (f"{kind} {scale(s, kind):.2f}" for kind in RATES)
+    lines += ["", f"- times an H200's: {', '.join(here)}; floor, expected and at most are multiplied with it"]
+    compiled = [row for row in s.rows if row["phase"] == "1 compiling" and not row["name"].startswith("warm")]
     ready = [row for row in compiled if "variants" in row]
     seconds = max((row.get("seconds", 0) for row in ready), default=0)
     figures = lambda row: ", ".join(f"{key} {x:,.4g}" for key, x in row.items() if isinstance(x, float))
     lines += [
-        "",
         f"- compiled side by side: {len(ready)} of {counted(len(compiled), 'kernel file')}, "
         f"{counted(sum(row['variants'] for row in ready), 'variant')}, in {seconds:.0f} s",
         *(
@@ -219,9 +272,13 @@ def table(s: Session) -> str:
     said = (f"{kind} {'not measured' if us is None else f'{us:,.0f} us'}" for kind, us in far.items())
     lines.append(f"- attention at {w.long} (must: runs): {', '.join(said)}")
     for kind, (once, each) in LAUNCHES.items():
-        count = s.found(f"launches of a step, {kind}", "launches") or "not counted"
+        found = [s.found(f"launches of a step, {kind}", key) for key in ("launches", "parts", "sets")]
+        said = "not counted"
+        if None not in found:
+            every, parts, sets = found
+            said = f"{every - parts}, {parts} sums of parts by cuBLAS beside them, {sets} of them set memory"
         step = f"a step of {counted(w.layers, 'layer')}, {kind}"
-        lines.append(f"- launches of {step}: {count} (expected: {once + each * w.layers})")
+        lines.append(f"- launches of {step}: {said} (expected: {once + each * w.layers})")
     kernels = {row["name"].partition(",")[0]: row for row in s.rows if "times_as_fast" in row}
     ratios = (
         f"{name} {row['times_as_fast']:.2f}{'' if row['times_as_fast'] >= GOES else ' GOES'}"
@@ -231,6 +288,13 @@ def table(s: Session) -> str:
         f"- kernels, times as fast as their plain text on CuPy (below {GOES:g} a kernel goes): "
         f"{', '.join(ratios) or 'not measured'}"
     )
+    bare = (f"{row['name'].partition(',')[0]} {row['us']:,.0f} us" for row in s.rows if alone(row))
+    lines.append(f"- kernels whose plain text did not come to its end: {', '.join(bare) or 'none'}")
+    why = lambda row: ", ".join(
+        sorted({one for said in row["because"] for one in re.findall(r"have (no [^;]+)", said)})
+    )
+    refused = (f"{row['name']} ({why(row)})" for row in s.rows if "because" in row)
+    lines.append(f"- refused by the backend: {'; '.join(refused) or 'nothing'}")
     twice = [row for row in s.rows if "same_bits" in row]
     apart = [row["name"] for row in twice if not row["same_bits"]]
     lines.append(

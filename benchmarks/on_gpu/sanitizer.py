@@ -1,6 +1,6 @@
-"""Phase 6: compute-sanitizer, where it is installed, over every kernel on the tiny cases of phase 4. It sees
-what the emulation does not: masks of collectives, a missing __syncwarp, loads that are not aligned, memory
-that nobody wrote. Its tools run side by side; sanitizer.txt has what they said.
+"""Beside phase 4, of which nothing is timed: compute-sanitizer, where it is installed, over every kernel on
+the tiny cases. It sees what the emulation does not: masks of collectives, a missing __syncwarp, loads that
+are not aligned, memory that nobody wrote. Its tools run side by side; sanitizer.txt has what they said.
 
     compute-sanitizer --tool memcheck python benchmarks/on_gpu/sanitizer.py FOLDER
 """
@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,23 +65,29 @@ def told(
     return {"said": "; ".join(summary)[-200:], "good": process.returncode == 0}
 
 
-def sanitizing(s: session.Session) -> None:
-    """All checks, or a row for each that says why not; emulated, the cases run by themselves."""
+@contextmanager
+def beside(s: session.Session) -> Iterator[None]:
+    """All checks beside what is done inside, and a row for each behind it, or why not; emulated, the cases
+    run by themselves. They end with the process of the phase.
+    """
     work = [sys.executable, __file__, str(s.out), *(["--emulated"] if s.emulated else [])]
-    if not s.emulated and not shutil.which(TOOL):
-        for check in CHECKS:
-            s.row(f"sanitizer {check}", skipped=f"{TOOL} is not installed")
-        return
     asked = {check: [TOOL, "--tool", check, "--error-exitcode", FOUND, *work] for check in CHECKS}
-    s.longest = 2 * session.LONGEST
+    asked = {"emulated": work} if s.emulated else asked
+    there = s.emulated or shutil.which(TOOL)
     with ExitStack() as stack:
-        started = []
-        for check, command in ({"emulated": work} if s.emulated else asked).items():
+        started = {}
+        for check, command in asked.items() if there and s.left() > 0 else ():
             output = stack.enter_context(tempfile.TemporaryFile())
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            started.append((check, process, output))
-        for check, process, output in started:
-            s.attempt(f"sanitizer {check}", partial(told, s, check, process, output))
+            stack.callback(process.kill)
+            started[check] = (process, output)
+        yield
+        s.longest = 2 * session.LONGEST
+        for check in asked:
+            if there:
+                s.attempt(f"sanitizer {check}", lambda check=check: told(s, check, *started[check]))
+            else:
+                s.row(f"sanitizer {check}", skipped=f"{TOOL} is not installed")
 
 
 if __name__ == "__main__":

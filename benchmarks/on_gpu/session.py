@@ -36,22 +36,28 @@ TIMES = {
 }
 # spans that a row has at least, and microseconds after which it has no more than it must
 FEW, ENOUGH = 3, 3e6
+BRIEF = 1e6  # the same of what ours is held against: one to warm up and one or more, as it may take seconds
 AGAIN = 75  # a process ends with: begin anew behind the last row
 LONGEST, GRACE = 60, 5  # seconds that one row may take, and go on for when its phase is over
 
 
 def spans_of(
-    span: Callable[[], float], least: int, more: Callable[[], bool] = lambda: False, each: int = 1
+    span: Callable[[], float],
+    least: int,
+    more: Callable[[], bool] = lambda: False,
+    each: int = 1,
+    few: int = FEW,
+    enough: float = ENOUGH,
 ) -> dict[str, Any]:
     """What `span`, which gives microseconds, took for each of `each` pieces of work: warmed up, at least
     `least` times, and up to 200 of 0.2 seconds in all where there is time for `more`. Where one is so long
     that these take seconds, it is warmed up once and the figure is of a few.
     """
     warm: list[float] = []
-    while len(warm) < min(4, least) and sum(warm) < ENOUGH / FEW:
+    while len(warm) < min(4, least) and sum(warm) < enough / FEW:
         warm.append(span())
     spans: list[float] = []
-    while len(spans) < FEW or sum(spans) < ENOUGH:
+    while len(spans) < few or sum(spans) < enough:
         if len(spans) >= least and not (len(spans) < 200 and sum(spans) < 2e5 and more()):
             break
         spans.append(span())
@@ -69,6 +75,7 @@ class Session:
     library: Any = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)  # "file.kernel", by the row under way
+    so_far: dict[str, Any] = field(default_factory=dict)  # what it has also where it does not come to its end
     longest: float = LONGEST
 
     def __post_init__(self) -> None:
@@ -127,10 +134,11 @@ class Session:
         watch.daemon = True
         watch.start()
         self.launched.clear()
+        self.so_far = {}
         try:
             found = act()
         except Exception as error:
-            found = {"error": f"{type(error).__name__}: {error}"[:400]}
+            found = self.so_far | {"error": f"{type(error).__name__}: {error}"[:400]}
         watch.cancel()
         if self.launched:
             found = {**found, "kernels": sorted(set(self.launched))}
@@ -139,7 +147,7 @@ class Session:
             raise SystemExit(AGAIN)
 
     def give_up(self, name: str, seconds: float, always: dict[str, Any]) -> None:
-        self.row(name, error=f"no answer within {seconds:.0f} s", **always)
+        self.row(name, **always | self.so_far, error=f"no answer within {seconds:.0f} s")
         os._exit(AGAIN)
 
     def sound(self) -> bool:
@@ -165,9 +173,11 @@ class Session:
 
         return Backend("cupy", place=partial(cupy.place, xp=self.xp))
 
-    def timed(self, act: Callable[[], Any], least: int = 30, each: int = 1) -> dict[str, Any]:
+    def timed(
+        self, act: Callable[[], Any], least: int = 30, each: int = 1, brief: bool = False
+    ) -> dict[str, Any]:
         """Median, lowest and highest microseconds of act(), which does `each` pieces of work, by events on
-        the device.
+        the device; brief: in two seconds or so.
 
         Emulated it runs twice, for nothing: row() leaves the times out.
         """
@@ -184,6 +194,8 @@ class Session:
         return (
             spans_of(span, 1, each=each)
             if self.emulated
+            else spans_of(span, 3, each=each, few=1, enough=BRIEF)
+            if brief
             else spans_of(span, least, lambda: self.left() > 5, each)
         )
 

@@ -83,7 +83,8 @@ def attention(
 
 def beside(s: Session, found: dict[str, Any], act: Callable[[], Any]) -> dict[str, Any]:
     """What was found of ours, with the time of the plain ops on CuPy for the same work."""
-    plain = s.timed(act, least=5)["us"]
+    s.so_far = found
+    plain = s.timed(act, brief=True)["us"]
     return found | {"plain_us": plain, "times_as_fast": plain / found["us"]}
 
 
@@ -176,18 +177,23 @@ def stepping(s: Session, be: Any, batch: int, length: int) -> tuple[Callable[[],
     return act, sum(a.size for a in host.values())
 
 
-def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
+def step(s: Session, be: Any, batch: int, length: int, brief: bool = False) -> dict[str, Any]:
     act, parameters = stepping(s, be, batch, length)
-    return s.timed(act) | {"parameters": parameters}
+    return s.timed(act, brief=brief) | {"parameters": parameters}
 
 
 def launches(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
-    """How many nodes the graph of a recorded step has."""
+    """How many nodes the graph of a recorded step has; how many of them are kernels that cuBLAS adds where
+    it cuts a product's sum into parts, and how many set memory.
+    """
     act, _ = stepping(s, be, batch, length)
     for _ in range(3):
         act()
     (recording,) = be.step.kept.values()
-    return {"launches": len(set(re.findall(r'"(graph_\d+_node_\d+)"', recording.graph.debug_dot_str())))}
+    text = recording.graph.debug_dot_str()
+    nodes = re.findall(r'"(graph_\d+_node_\d+)" *\[(.*?)\];?\n', text, re.DOTALL)
+    kinds = {"launches": "", "parts": "splitKreduce", "sets": "MEMSET"}
+    return {kind: len({node for node, about in nodes if word in about}) for kind, word in kinds.items()}
 
 
 def timings(s: Session) -> None:
@@ -206,6 +212,8 @@ def timings(s: Session) -> None:
     s.attempt("rms_norm", lambda: norm(s, be))
     s.attempt("cross-entropy", lambda: entropy(s, be))
     s.attempt("adamw", lambda: adamw(s, be))
+    for case in large(s.emulated, w.scan):
+        s.attempt(f"{case[1]}, and its plain text", lambda case=case: against_plain(s, whole, case))
     for D, T in w.attend:
         for kind in ("no table", "ALiBi", "table"):
             s.attempt(f"attention {D} x {T} {kind}", lambda D=D, T=T, kind=kind: attention(s, be, D, T, kind))
@@ -215,12 +223,10 @@ def timings(s: Session) -> None:
         f"attention 64 x {w.learned} table, with gradients",
         lambda: attention(s, be, D, w.learned, "table", backward=True),
     )
-    for case in large(s.emulated, w.scan):
-        s.attempt(f"{case[1]}, and its plain text", lambda case=case: against_plain(s, whole, case))
     for batch, length in w.steps:
-        title = f"step {batch} x {length}"
-        s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))
-        s.attempt(f"{title} plain ops on CuPy", lambda b=batch, n=length: step(s, s.plain(), b, n))
+        for kind, one in (("tf32, as it is", replace(be, step=call)), ("plain ops on CuPy", s.plain())):
+            work = lambda one=one, b=batch, n=length: step(s, one, b, n, brief=True)
+            s.attempt(f"step {batch} x {length} {kind}", work)
     for n in (w.far, w.long):
         for kind, one in (("", be), (", skipping", s.backend("cuda:tf32"))):
             work = lambda one=one, n=n: attention(s, one, D, n, "ALiBi", channels=8 * D)
