@@ -1,6 +1,8 @@
 """What a launch refuses, and what the cuda ops never do: wait for the device, or copy to it."""
 
 from pathlib import Path
+from threading import Barrier
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,6 +213,26 @@ def test_what_is_launched_is_what_is_compiled():
     """Each variant that the wrappers ask for is one of those that are compiled for sm_80 and sm_90."""
     with emulated() as cupy, pytest.raises(AssertionError, match="a variant that no test compiles"):
         launch.compiled(cupy, "wkv6", "wkv6_forward", frozenset({("WIDTH", 16)}))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_every_step_needs_is_compiled_beside_each_other(fails):
+    """And waited for where it is launched; what failed there is asked for again, and says why."""
+    came = Barrier(len(launch.EVERY), timeout=30)  # all are under way at once
+
+    def compiling():
+        came.wait()
+        if fails:
+            raise RuntimeError("an operand is missing")
+        compiled.append(1)
+
+    compiled, one = [], SimpleNamespace(compile=compiling, get_function=lambda name: [*compiled])
+    device = SimpleNamespace(use=lambda: None)
+    xp = SimpleNamespace(RawModule=lambda **given: one, cuda=SimpleNamespace(Device=lambda: device))
+    xp = type("xp", (), vars(xp))
+    launch.ahead(xp, {})
+    assert bool(launch.compiled(xp, "norm", "norm_forward", frozenset())) is not fails
+    assert launch.compiled(xp, "wkv4", "wkv4_forward", frozenset()) is not None
 
 
 def test_every_kernel_is_called_somewhere():

@@ -13,6 +13,7 @@ from peref.backends.cuda import (
     activation,
     attention,
     embedding,
+    launch,
     loss,
     norm,
     optimizer,
@@ -24,7 +25,6 @@ from peref.backends.cuda import (
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
-from peref.backends.cuda.launch import sources_digest
 from peref.backends.cuda.products import products
 from peref.errors import Misuse
 from peref.ops.cast import in_dtype
@@ -38,7 +38,7 @@ def experts(*arrays: Any, **settings: Any) -> Any:
 
 def of_device() -> dict[str, Any]:
     """The device, and the kernels that compute on it."""
-    return find.about("cuda") | {"kernels": sources_digest()}
+    return find.about("cuda") | {"kernels": launch.sources_digest()}
 
 
 BACKEND = Backend(
@@ -128,4 +128,5 @@ def here(name: str, every_tile: bool, record: bool, say: Callable[[str], None]) 
             f"the cuda:bf16 backend needs NumPy's bfloat16: {install('ml_dtypes')}; or use --backend cuda"
         )
     find.check_compiler(xp, half=name == "cuda:bf16")
+    launch.ahead(xp, launch.BF16 if name == "cuda:bf16" else {})
     return open_device(xp, find.cublas(xp), name, every_tile=every_tile, record=record, say=say)

@@ -8,6 +8,7 @@ used, on arrays that are given: nothing here imports it.
 
 import hashlib
 import re
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from peref.xp import library, namespace
 
 FOLDER = Path(__file__).with_name("kernels")
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
-FLOAT32, BF16 = np.dtype("float32"), {"BF16": 1}
+SINGLE, BF16 = np.dtype("float32"), {"BF16": 1}
 NULL = np.uintp(0)
-FLOATS, WHOLE, SMALL = {"float", "double"}, {int, bool}, 2**31 - 1  # up to which they fit any whole type
-ROOM: dict[Any, int] = {}  # bytes of shared memory that a kernel was told of, by kernel and device
+FLOATS, WHOLE, MOST_WHOLE = {"float", "double"}, {int, bool}, 2**31 - 1  # up to which they fit any whole type
+SHARED: dict[Any, int] = {}  # bytes of shared memory that a kernel was told of, by kernel and device
 OPTIN = 97  # CUDA's number of the attribute that says how many it can ask for
 ELSE = "use narrower heads or --backend numpy"
 
@@ -39,6 +40,8 @@ VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
     **dict.fromkeys(("wkv6", "wkv7"), tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in REALS)),
     **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
 }
+EVERY = ("embedding", "norm", "turn", "activation", "loss", "optimizer")
+UNDER_WAY: dict[Any, Future[None]] = {}  # by module of CuPy, file and defines
 
 
 def source(file: str) -> str:
@@ -80,8 +83,24 @@ def module(xp: Any, file: str, defines: dict[str, int]) -> Any:
     )
 
 
+def ahead(xp: Any, defines: dict[str, int]) -> None:
+    """Begin to compile what every training step needs, whatever its widths: in threads, for CuPy lets others
+    go on while NVRTC compiles, and NVRTC compiles for each by itself.
+    """
+
+    def one(file: str) -> None:
+        xp.cuda.Device().use()  # a thread has no context before
+        module(xp, file, defines).compile()
+
+    pool = ThreadPoolExecutor(len(EVERY))
+    UNDER_WAY.update({(xp, file, frozenset(defines.items())): pool.submit(one, file) for file in EVERY})
+    pool.shutdown(wait=False)
+
+
 @cache
 def compiled(xp: Any, file: str, name: str, defines: frozenset[tuple[str, int]]) -> Any:
+    # one that failed there says here why
+    wait([task for task in (UNDER_WAY.get((xp, file, defines)),) if task])
     return module(xp, file, dict(defines)).get_function(name)
 
 
@@ -149,7 +168,7 @@ def make_room(kernel: str, function: Any, xp: Any, device: int, shared: int) -> 
             f"most {most} on this GPU; {ELSE}"
         )
     function.max_dynamic_shared_size_bytes = shared
-    ROOM[function, device] = shared
+    SHARED[function, device] = shared
 
 
 def launch(
@@ -167,15 +186,15 @@ def launch(
     Raises Misuse where an array or number is not as the kernel declares it. An empty grid is nothing to do.
     What is as declared is seen at once; argument() is asked about the rest.
     """
-    bf16 = real is not None and real != FLOAT32 and real.name == "bfloat16"
-    parameters = prepared(kernel, real if bf16 else FLOAT32)
+    bf16 = real is not None and real != SINGLE and real.name == "bfloat16"
+    parameters = prepared(kernel, real if bf16 else SINGLE)
     if len(given) != len(parameters):
         raise Misuse(f"{kernel} takes {counted(len(parameters), 'argument')}, {len(given)} given")
     made: list[Any] = []
     first: Any = None
     for a, (where, kind, pointer, maybe, dtype) in zip(given, parameters, strict=True):
         if not pointer:
-            seen = kind in FLOATS or (type(a) in WHOLE and -SMALL <= a <= SMALL)
+            seen = kind in FLOATS or (type(a) in WHOLE and -MOST_WHOLE <= a <= MOST_WHOLE)
             made.append(dtype.type(a) if seen else argument(where, a, kind, pointer, maybe))
         elif a is None and maybe:
             made.append(NULL)
@@ -191,6 +210,6 @@ def launch(
         return
     file, _, name = kernel.partition(".")
     function = compiled(xp, file, name, frozenset({**defines, **BF16}.items() if bf16 else defines.items()))
-    if shared and shared > ROOM.get((function, first.device.id), 0):
+    if shared and shared > SHARED.get((function, first.device.id), 0):
         make_room(kernel, function, xp, first.device.id, shared)
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)
