@@ -11,7 +11,8 @@ from test_ops import random
 
 from peref import optim
 from peref.backends.cuda import activation, embedding, loss, norm, optimizer, turn
-from peref.backends.cuda.flat import Flat
+from peref.backends.cuda.flat import ALIGNED, Flat
+from peref.backends.cuda.launch import source
 from peref.ops import activation as plain_activation
 from peref.ops import embedding as plain_embedding
 from peref.ops import loss as plain_loss
@@ -124,6 +125,11 @@ def test_adamw(step):
         optim.adamw(*plain, np.array(0.01), np.array(step), **RULE, decay=0.1)
         for a, b in zip(there, plain, strict=True):
             same(a.get().astype(np.float64), b, 1e-6)
+
+
+def test_a_chunk_is_as_long_in_the_kernels():
+    """As in the layout of the lines."""
+    assert f"CHUNK = {ALIGNED}," in source("optimizer")
 
 
 SHAPES = {"a.weight": (3, 100), "b": (513,), "c": (7,), "d.weight": (2, 2, 2)}

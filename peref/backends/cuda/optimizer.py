@@ -4,7 +4,7 @@ status that tells what came of it.
 
 from typing import Any
 
-from peref.backends.cuda.arrays import MOST_BLOCKS, THREADS, fit, real, strided
+from peref.backends.cuda.arrays import THREADS, blocks, fit, packs, real, strided
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse
@@ -12,7 +12,8 @@ from peref.optim import decays
 from peref.xp import namespace
 
 TENSORS = 8  # tensors in a launch of gather
-SHARES = 256  # into which the length of the gradient is cut
+SHARES = THREADS  # into which the length of the gradient is cut: a thread for each adds them up
+BLOCKS = 1024  # of the update, each of which adds up the shares
 
 
 def scalar(x: Any) -> Any:
@@ -49,7 +50,7 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
 
 def gathered(p: Flat, g: dict[str, Any]) -> Any:
     """The arrays of g, float32 or bfloat16, in a new line of p's layout: eight in a launch."""
-    xp, line = namespace(p.line), namespace(p.line).zeros(p.line.shape, p.line.dtype)
+    xp, line = namespace(p.line), namespace(p.line).empty_like(p.line)
     for dtype in sorted({a.dtype.name for a in g.values()}):
         parts = [
             (xp.ascontiguousarray(a), p.starts[name], a.size)
@@ -57,11 +58,11 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
             if a.dtype.name == dtype
         ]
         for group in (parts[k : k + TENSORS] for k in range(0, len(parts), TENSORS)):
-            most = max(size for _, _, size in group)
+            grid = (*strided(max(packs(a) for a, _, _ in group)), len(group))
             group += [(None, 0, 0)] * (TENSORS - len(group))
             launch(
                 "optimizer.gather",
-                strided(most),
+                grid,
                 THREADS,
                 line,
                 *(x for part in group for x in part),
@@ -85,14 +86,14 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
         )
     scale = p.rule({name: sizes.get(name, 1.0) for name in p})
     falls = p.rule({name: decay / sizes.get(name, 1.0) if decays(name, a) else 0.0 for name, a in p.items()})
-    line, (chunks, chunk), xp = gathered(p, g), p.line.shape, namespace(p.line)
+    line, chunks, xp = gathered(p, g), len(p.line), namespace(p.line)
     P = max(1, min(SHARES, chunks))
-    total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
-    launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)
-    numbers = (*map(scalar, (loss, rate, step, clip)), status, chunks, chunk, beta1, beta2, eps)
+    total, bad = xp.empty(P + 2, "float64"), xp.empty(P, "int32")
+    lost, speed, count, most = map(scalar, (loss, rate, step, clip))
+    launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, count, beta1, beta2)
     launch(
         "optimizer.arena",
-        (min(chunks, MOST_BLOCKS),),
+        (min(blocks(p.line.size // 4), BLOCKS),),
         THREADS,
         p.line,
         line,
@@ -104,5 +105,12 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
         total,
         bad,
         P,
-        *numbers,
+        lost,
+        speed,
+        most,
+        status,
+        chunks,
+        beta1,
+        beta2,
+        eps,
     )

@@ -5,17 +5,20 @@
 //
 // The arena is a line of chunks, each of one tensor and with its own factor of the rate and decay; the numbers between two tensors are 0 and stay 0.
 // `squares` finds the length of the gradient and the first chunk of it that is not finite, `arena` updates, unless the loss or the gradient is not
-// finite: then nothing is written but the word (loss, norm, fault), and as long as its fault is not 0 no later call writes anything.
+// finite: then nothing is written but the word (loss, norm, fault), and as long as its fault is not 0 no later call writes anything. Every block of
+// it adds the totals of `squares` for itself, a thread for each; its blocks are few. Lines begin at packs, and a thread has one at a time.
 // Bound by memory: 7 numbers move for each parameter, 28 bytes, and 4 more to find the length.
 
 #include "common.cuh"
+
+constexpr int CHUNK = 256, QUADS = CHUNK / 4;  // numbers of a chunk, as in flat.py, and packs
 
 struct Rule {
   float rate, first, second, keep1, keep2, eps;
 };
 
-__device__ inline Rule rule_of(double rate, double step, double beta1, double beta2, float eps) {
-  return {(float)rate, (float)(1 - pow(beta1, step)), (float)(1 - pow(beta2, step)), (float)(1 - beta1), (float)(1 - beta2), eps};
+__device__ inline Rule rule_of(double rate, double first, double second, double beta1, double beta2, float eps) {
+  return {(float)rate, (float)first, (float)second, (float)(1 - beta1), (float)(1 - beta2), eps};
 }
 
 __device__ inline void update(float *p, float g, float *m, float *v, const Rule &r, float rate, float decay) {
@@ -29,67 +32,99 @@ KERNEL one_tensor(float *p, const float *g, float *m, float *v, const double *ra
   __shared__ Rule rule;
   const float times = shrink ? (float)*shrink : 1;
   if (!(times > 0)) return;
-  if (threadIdx.x == 0) rule = rule_of(*rate, *step, beta1, beta2, eps);
+  if (threadIdx.x == 0) rule = rule_of(*rate, 1 - pow(beta1, *step), 1 - pow(beta2, *step), beta1, beta2, eps);
   __syncthreads();
   for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) update(&p[k], times < 1 ? g[k] * times : g[k], &m[k], &v[k], rule, rule.rate, decay);
 }
 
-// Eight tensors, as many of them as there are, into the line: n numbers from place `at` on. What lies between tensors is not written.
+// The first thread has the sum over the block and, in `first`, the least of its numbers, -1 being none and behind all others.
+__device__ inline double sum_and_first(double sum, int &first, double *sums, unsigned *firsts) {
+  unsigned least = (unsigned)first;
+  for (int m = 16; m; m >>= 1) least = min(least, __shfl_xor_sync(ALL, least, m));
+  if (lane() == 0) firsts[warp()] = least;
+  sum = block_sum(sum, sums);  // its barrier is that of `firsts` too
+  for (int k = 1; threadIdx.x == 0 && k < (int)blockDim.x / 32; k++) least = min(least, firsts[k]);
+  first = (int)least;
+  return sum;
+}
+
+// Up to eight tensors into the line, one for each blockIdx.y: n numbers from place `at` on, and 0 up to the end of the chunk.
 KERNEL gather(float *line, const real *MAYBE g0, i64 at0, i64 n0, const real *MAYBE g1, i64 at1, i64 n1, const real *MAYBE g2, i64 at2, i64 n2,
               const real *MAYBE g3, i64 at3, i64 n3, const real *MAYBE g4, i64 at4, i64 n4, const real *MAYBE g5, i64 at5, i64 n5,
               const real *MAYBE g6, i64 at6, i64 n6, const real *MAYBE g7, i64 at7, i64 n7) {
-  const real *const from[8] = {g0, g1, g2, g3, g4, g5, g6, g7};
-  const i64 at[8] = {at0, at1, at2, at3, at4, at5, at6, at7}, n[8] = {n0, n1, n2, n3, n4, n5, n6, n7};
-#pragma unroll
-  for (int part = 0; part < 8; part++)
-    for (i64 k = thread_of_grid(); k < n[part]; k += threads_in_grid()) put(&line[at[part] + k], wide(from[part][k]));
+#define MINE(x) (y == 0 ? x##0 : y == 1 ? x##1 : y == 2 ? x##2 : y == 3 ? x##3 : y == 4 ? x##4 : y == 5 ? x##5 : y == 6 ? x##6 : x##7)
+  int y = blockIdx.y;
+  const real *mine = MINE(g);
+  i64 place = MINE(at), count = MINE(n);
+  constexpr int N = MANY<real>;
+  i64 packs = at_packs(mine) ? count / N : 0, end = (count + CHUNK - 1) / CHUNK * CHUNK;
+#pragma unroll 4
+  for (i64 k = thread_of_grid(); k < packs; k += threads_in_grid()) {
+    float x[N];
+    read<N>(x, mine + k * N);
+    write<N>(line + place + k * N, x);
+  }
+  for (i64 k = packs * N + thread_of_grid(); k < end; k += threads_in_grid()) line[place + k] = k < count ? wide(mine[k]) : 0;
 }
 
-// total [P] = the sum of squares of each of P shares of the chunks, bad [P] = the first chunk there that is not finite, or -1
-KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
+// total [P+2] = the sum of squares of each of P shares of the chunks, then 1 - beta1^step and 1 - beta2^step; bad [P] = the first chunk of a share
+// that is not finite, or -1
+KERNEL squares(double *total, int *bad, const float *g, i64 chunks, const double *step, double beta1, double beta2) {
   __shared__ double sums[32];
-  __shared__ int firsts[256];
-  i64 begin = chunks * blockIdx.x / gridDim.x * chunk, end = chunks * (blockIdx.x + 1) / gridDim.x * chunk;
+  __shared__ unsigned firsts[32];
+  i64 begin = chunks * blockIdx.x / gridDim.x * QUADS, end = chunks * (blockIdx.x + 1) / gridDim.x * QUADS;
   double sum = 0;
   int first = -1;
+#pragma unroll 4
   for (i64 k = begin + threadIdx.x; k < end; k += blockDim.x) {
-    double square = (double)g[k] * g[k];
-    if (first < 0 && !(square < 1e300)) first = (int)(k / chunk);
+    float x[4];
+    read<4>(x, g + 4 * k);
+    double square = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) square += (double)x[j] * x[j];
+    if (first < 0 && !(square < 1e300)) first = (int)(k / QUADS);
     sum += square;
   }
-  firsts[threadIdx.x] = first;
-  sum = block_sum(sum, sums);
+  sum = sum_and_first(sum, first, sums, firsts);
   if (threadIdx.x) return;
-  for (int k = 1; k < (int)blockDim.x; k++)
-    if (firsts[k] >= 0 && (first < 0 || firsts[k] < first)) first = firsts[k];
   total[blockIdx.x] = sum, bad[blockIdx.x] = first;
+  if (blockIdx.x == 0) total[gridDim.x] = 1 - pow(beta1, *step), total[gridDim.x + 1] = 1 - pow(beta2, *step);
 }
 
-// scale, decay and owner [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the owner of the first bad chunk
+// scale, decay and owner [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the owner of the first bad chunk.
+// total and bad as `squares` left them, P at most the threads of a block
 KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const int *owner, const double *total,
-             const int *bad, int P, const double *loss, const double *rate, const double *step, const double *clip, double *word, i64 chunks,
-             int chunk, double beta1, double beta2, float eps) {
+             const int *bad, int P, const double *loss, const double *rate, const double *clip, double *word, i64 chunks, double beta1, double beta2,
+             float eps) {
+  __shared__ double sums[32];
+  __shared__ unsigned firsts[32];
   __shared__ Rule rule;
   __shared__ float shrink;
   __shared__ int found;
+  bool mine = (int)threadIdx.x < P;
+  int first = mine ? bad[threadIdx.x] : -1;
+  double sum = sum_and_first(mine ? total[threadIdx.x] : 0, first, sums, firsts);
   if (threadIdx.x == 0) {
-    double sum = 0;
     found = *loss - *loss == 0 ? 0 : 1;  // not so for an infinity or a NaN
-    for (int k = 0; k < P; k++) {
-      sum += total[k];
-      if (!found && bad[k] >= 0) found = 2 + owner[bad[k]];
-    }
+    if (!found && first >= 0) found = 2 + owner[first];
     double length = sqrt(sum);
     if (word[2] != 0)
       found = (int)word[2];
     else if (blockIdx.x == 0)
       word[0] = *loss, word[1] = length, word[2] = found;  // what the other blocks find is the same, before and after
     shrink = (float)(length > *clip ? *clip / length : 1);
-    rule = rule_of(*rate, *step, beta1, beta2, eps);
+    rule = rule_of(*rate, total[P], total[P + 1], beta1, beta2, eps);
   }
   __syncthreads();
   if (found) return;
-  for (i64 c = blockIdx.x; c < chunks; c += gridDim.x)
-    for (i64 k = c * chunk + threadIdx.x; k < (c + 1) * chunk; k += blockDim.x)
-      update(&p[k], shrink < 1 ? g[k] * shrink : g[k], &m[k], &v[k], rule, rule.rate * scale[c], decay[c]);
+  const Rule r = rule;
+  const float times = shrink;
+  for (i64 k = thread_of_grid(); k < chunks * QUADS; k += threads_in_grid()) {
+    i64 c = k / QUADS;
+    float of_p[4], of_g[4], of_m[4], of_v[4], speed = r.rate * scale[c], falls = decay[c];
+    read<4>(of_p, p + 4 * k), read<4>(of_g, g + 4 * k), read<4>(of_m, m + 4 * k), read<4>(of_v, v + 4 * k);
+#pragma unroll
+    for (int j = 0; j < 4; j++) update(&of_p[j], times < 1 ? of_g[j] * times : of_g[j], &of_m[j], &of_v[j], r, speed, falls);
+    write<4>(p + 4 * k, of_p), write<4>(m + 4 * k, of_m), write<4>(v + 4 * k, of_v);
+  }
 }
