@@ -24,7 +24,9 @@ from safetensors.torch import save_file
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
+    AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
 )
 from transformers.masking_utils import and_masks, eager_mask, packed_sequence_mask_function
@@ -291,7 +293,8 @@ def dumped(model, about, gradients=False):
         dump.watch_stack(model.encoder, "encoder.")
         dump.watch_stack(model.decoder, "")
     else:
-        base = model.base_model if part(model.base_model, LAYERS) else model.model  # Llama 4's is elsewhere
+        inner = getattr(model.base_model, "language_model", None)  # of one that reads pictures too
+        base = next(one for one in (model.base_model, inner, model.model) if one and part(one, LAYERS))
         for number, layer in enumerate(part(base, LAYERS)):
             dump.watch(layer, number)
         part(base, LAST_NORM).register_forward_hook(lambda _, args, out: dump.kept.update(final=out))
@@ -316,7 +319,8 @@ def dumped(model, about, gradients=False):
         dump.kept["loss"] = torch.nn.functional.cross_entropy(logits[:, :-1][follows], ids[:, 1:][follows])
     if gradients:  # of parameters under their names here, which diff reads
         graph = {name: x for name, x in dump.kept.items() if x.grad_fn is not None}
-        graph |= {f"parameter.{name}": p for name, p in model.named_parameters()}
+        names = {name: name.replace("language_model.", "") for name, _ in model.named_parameters()}
+        graph |= {f"parameter.{names[name]}": p for name, p in model.named_parameters()}
         found = torch.autograd.grad(dump.kept["loss"], list(graph.values()), allow_unused=True)
         dump.kept |= {f"gradient.{n}": g for n, g in zip(graph, found, strict=True) if g is not None}
     batched = lambda name, x: x[None] if name.endswith(".router") else x  # routers see no sequences
@@ -335,7 +339,10 @@ if __name__ == "__main__":
     given = asked.parse_args()
     with open(given.reference) as file:
         about = json.load(file)
-    kind = AutoModelForSeq2SeqLM if "encoder_tokens" in about else AutoModelForCausalLM
+    config = AutoConfig.from_pretrained(given.folder)
+    kinds = (AutoModelForCausalLM, AutoModelForImageTextToText)
+    read = next((one for one in kinds if type(config) in one._model_mapping), kinds[0])
+    kind = AutoModelForSeq2SeqLM if "encoder_tokens" in about else read
     model = kind.from_pretrained(given.folder, dtype=getattr(torch, given.dtype))
     found = dumped(model, about, given.gradients)
     save_file(found, given.output)

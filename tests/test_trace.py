@@ -356,6 +356,53 @@ def test_sections_of_mrope_are_told_apart_on_positions_of_several_axes(made_here
     assert code == 1
     assert said.startswith("FAIL layers.0.q_turned"), said
     assert "layer 0 has sections 2,1,1; it has sections 1,2,1" in said
+    for order, words in (
+        ([0, 2, 1], "in the order 0,2,1; they"),
+        ([0, 0, 0], "the positions is the first; they"),
+    ):
+        theirs = trace(cfg, params, tokens, at=cfg.place(1, 8, [place["positions"][n] for n in order]))
+        came = {n: np.ascontiguousarray(a) for n, a in theirs.items()}
+        safetensors.numpy.save_file(came, "theirs.safetensors")
+        code, said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")
+        assert (code, words in said) == (1, True), said
+
+
+def test_mrope_of_qwen2_vl_is_what_its_dump_says(capsys, tmp_path, monkeypatch):
+    """Its text, imported as a qwen2 with sections; a picture of 2 x 2 patches inside, and every gradient."""
+    torch = pytest.importorskip("torch", reason="PyTorch and transformers are no dependencies of the tests")
+    hf = pytest.importorskip("transformers", reason="transformers is no dependency of the tests")
+    monkeypatch.chdir(tmp_path)
+    text = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text |= {"num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 64}
+    text |= {"rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    text["rope_parameters"] = rope
+    seeing = {"depth": 1, "embed_dim": 8, "hidden_size": 32, "num_heads": 2}
+    torch.manual_seed(0)
+    net = hf.Qwen2VLForConditionalGeneration(hf.Qwen2VLConfig(text_config=text, vision_config=seeing))
+    net.save_pretrained("whole")
+    assert "pictures among the tokens" in cli(capsys, "import", "whole")[1]
+    weights = {n.replace("language_model.", ""): x.numpy() for n, x in net.state_dict().items()}
+    Path("theirs").mkdir()
+    of_text = {n: a for n, a in weights.items() if "visual" not in n}
+    safetensors.numpy.save_file(of_text, "theirs/model.safetensors")
+    Path("theirs/config.json").write_text(json.dumps(text | {"model_type": "qwen2"}))
+    assert cli(capsys, "import", "theirs", "-o", "mine")[0] == 0
+    place = [[[0, 1, 2, 2, 2, 2, 4]], [[0, 1, 2, 2, 3, 3, 4]], [[0, 1, 2, 3, 2, 3, 4]]]
+    Path("place.json").write_text(json.dumps({"positions": place}))
+    line = ["trace", "mine", "--prompt", "3 1 28 7 7 0 15", "--place", "place.json", "--gradients"]
+    assert cli(capsys, *line, "-o", "ref.safetensors")[0] == 0
+    dump = [
+        sys.executable,
+        PAGE_AT.parent / "dump_transformers.py",
+        "whole",
+        "ref.json",
+        "theirs.safetensors",
+    ]
+    done = subprocess.run([*dump, "--gradients"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    code, said = cli(capsys, "diff", "ref.safetensors", "theirs.safetensors")
+    assert (code, "95 tensors agree" in said, "not in" in said) == (0, True, False), said
 
 
 def test_packed_documents_are_the_documents_alone():

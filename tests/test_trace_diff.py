@@ -15,12 +15,15 @@ from test_trace import KINDS, TOKENS, made, made_here, tiny  # noqa: F401
 
 from peref import model
 from peref.config import Config
+from peref.evaluate import weights_of
 from peref.golden.spec.files import Tensor
 from peref.porting import unload
+from peref.runs import open_run
 from peref.trace import OF_LAYER, WHOLE, described, trace
 from peref.trace_diff import other_config, other_steps
 from peref.trace_diff.evidence import collapsed
 from peref.trace_diff.first import renamed, walk_of
+from peref.trace_diff.other_steps import rounded_to
 from peref.trace_diff.steps import Engine, follow, group_of
 from peref.trace_diff.verdicts import Traces
 
@@ -266,6 +269,12 @@ EDITED = {
         lambda p: p | {"1.o.weight": p["1.o.weight"].T},
         "layers.1.output",
         "1.o.weight is transposed",
+    ),
+    "bfloat16": (
+        GPT_OSS,
+        lambda p: {name: rounded(a) for name, a in p.items()},
+        "layers.0.normed",  # what is embedded is what an engine of bfloat16 would have
+        "the weights are kept in bfloat16; they have more bits in the run",
     ),
     "head for embedding": (
         GPT_OSS,
@@ -673,14 +682,37 @@ def test_gradients_of_parameters_may_have_their_public_names():
     public = {f"gradient.parameter.{n}": a for n, a in unload(found, BLOOM, kind).items() if ".0." not in n}
     theirs = {name: Tensor("F32", a.astype(np.float32)) for name, a in public.items()}
     words = about(BLOOM, ours) | {"names": kind}
-    came = theirs | renamed(theirs, words)
+    came = theirs | renamed(theirs, words)[0]
     walk = walk_of(Traces(ours, came, words, "C", wide(params)))
     assert (walk.found, "gradient.parameter.1.q.weight" in walk.agree) == (None, True), walk
     assert not [name for name in walk.agree if ".0." in name]
     name = "gradient.parameter.transformer.h.1.self_attention.dense.weight"
     wrong = theirs | {name: Tensor("F32", theirs[name].bits.T.copy())}
-    walk = walk_of(Traces(ours, wrong | renamed(wrong, words), words, "C", wide(params)))
+    mine, public = renamed(wrong, words)
+    walk = walk_of(Traces(ours, wrong | mine, words, "C", wide(params)))
     assert walk.found.name == "gradient.parameter.1.o.weight"
+    assert public[walk.found.name] == name
+
+
+def test_gradients_under_public_names_that_do_not_fit_are_told(made, capsys, tmp_path):  # noqa: F811
+    """With those names: one that the model has not, one of another shape, one that is wrong."""
+    ref, theirs = tmp_path / "ref.safetensors", tmp_path / "theirs.safetensors"
+    assert cli(capsys, "trace", made / "mine", "--prompt", "hello", "-o", ref, "--gradients")[0] == 0
+    front, (cfg, params, _) = "gradient.parameter.", weights_of(open_run(made / "mine"))
+    found = {name: a.astype(np.float32) for name, a in load_file(ref).items()}
+    mine = {name: found.pop(f"{front}{name}") for name in params}
+    found |= {f"{front}{name}": a for name, a in unload(mine, cfg, "llama").items()}
+    of = lambda n, role: f"{front}model.layers.{n}.self_attn.{role}_proj.weight"
+    more = {of(n, "w"): found[of(0, "k")] for n in (0, 1)}
+    for changed, code, words in (
+        (more, 0, f"; not in the reference: {of('', 'w').replace('layers..', '')} of layers 0, 1\n"),
+        ({of(1, "k"): found[of(1, "k")][:3]}, 1, "its shape is [3, 16]; expected [8, 16], [GD,C]"),
+        ({of(1, "o"): 3 * found[of(1, "o")]}, 1, f"known         theirs has it in {of(1, 'o')}\n"),
+    ):
+        save_file(found | changed, theirs)
+        got, said = cli(capsys, "diff", ref, theirs)
+        assert (got, words in said) == (code, True), said
+        assert "gradients by the reference's own (class C: " in said
 
 
 @pytest.fixture
@@ -701,8 +733,11 @@ def test_the_command(reference, capsys, tmp_path):
         whole = {n: np.ascontiguousarray(x.bits) for n, x in tensors.items() if "scores" not in n}
         save_file(whole, f"{path}.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "good.safetensors")
-    of_all = "(class C, each by what theirs before it make); not in good.safetensors: scores of layers 0, 1"
-    assert (code, said.strip()) == (0, f"{len(names) - 2} tensors agree {of_all}"), said
+    means = "(class C: off by coarse rounding at most, and no error in the formula)"
+    of_all = (
+        f"agree, each by what theirs before it make {means}; not in good.safetensors: scores of layers 0, 1"
+    )
+    assert (code, said.strip()) == (0, f"{len(names) - 2} tensors {of_all}"), said
     code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors")
     assert code == 1
     assert said.startswith("FAIL layers.0.probabilities  f32  ")
@@ -712,7 +747,7 @@ def test_the_command(reference, capsys, tmp_path):
         "  evidence      the reference with this change gives what came in layers.0.probabilities and in ",
         "  layers        probabilities is wrong in layer 0; right, by theirs before it, in layer 1\n",
         "  what to do    make it what the config says, then trace and diff again",
-        "\n8 tensors before it agree (class C, ",
+        "\n8 tensors before it agree, each by ",
     ):
         assert line in said, said
     code, said = cli(capsys, "diff", "ref.safetensors", "bad.safetensors", "--json")
@@ -860,6 +895,17 @@ def test_a_small_error_is_told_before_a_large_one_behind_it():
     found = walked(BLOOM, theirs, params).found
     said = "ffn is wrong in layer 1; right, by theirs before it, in none; off by little, maybe rounding, in "
     assert (found.name, found.others) == ("layers.1.ffn", f"{said}layer 0"), found
+
+
+def test_weights_of_fewer_bits_are_told_in_the_first_layer():
+    """Where it makes least of them, and other layers have more than are looked at."""
+    cfg = Config(pe=(("rope", {}),), **SIZES)
+    low = {n: rounded_to(11, a).astype(np.float32) for n, a in model.init(cfg, 0, np.float32).items()}
+    params = {n: a * np.float32(1 + 2.0**-14 * (0.2 if n[0] == "0" else 1)) for n, a in low.items()}
+    found = walked(cfg, traced(cfg, low, "F32"), params).found
+    assert (found.name, found.verdict.grade) == ("layers.0.normed", "B"), found
+    assert found.readings[0].does == "the weights are kept in float16"
+    assert found.others == "normed is wrong in layers 0 to 3; right, by theirs before it, in none"
 
 
 def test_what_is_off_by_little_is_not_a_tensor_of_another_place():

@@ -11,7 +11,7 @@ from peref.errors import counted, theirs
 from peref.golden.judge.diff import RULES, Difference, compare_files, diagnosed_failures
 from peref.golden.judge.report import Report
 from peref.golden.judge.text import Block, failure_blocks, summary_blocks
-from peref.golden.spec.rule import beyond
+from peref.golden.spec.rule import MEANS, beyond
 from peref.trace_diff.first import Walk, first_difference, said_of_trace
 
 
@@ -85,4 +85,7 @@ def walk_lines(walk: Walk, second: str, limit: str) -> Iterator[str]:
     agree = f"{counted(len(walk.agree), 'tensor')}{before} {'agrees' if len(walk.agree) == 1 else 'agree'}"
     missing = f"; not in {second}: {', '.join(walk.lacking)}" if walk.missing else ""
     strange = f"; not in the reference: {', '.join(walk.strange)}" if walk.unknown else ""
-    yield f"{agree} (class {limit}, each by what theirs before it make){missing}{strange}"
+    by = "each by what theirs before it make"
+    if any(name.startswith("gradient.") for name in walk.agree):
+        by += ", gradients by the reference's own"
+    yield f"{agree}, {by} (class {limit}: {MEANS[limit]}){missing}{strange}"

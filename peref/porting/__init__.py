@@ -21,11 +21,11 @@ weights (refused, with what is missing).
 
 from peref.porting.config import config_of, names_of, one_or_two, pair_of
 from peref.porting.names import PUBLIC_NAMES
-from peref.porting.tensors import load, ours_of, table, unload
+from peref.porting.tensors import load, table, unload
 
 __doc__ = f"{__doc__}\nTheirs, ours, words (names):\n" + "".join(
     f"\n{kind}\n"
     + "".join(f"    {a}  {','.join(ours)}  {' '.join(words)}\n" for a, ours, words in table(kind))
     for kind in PUBLIC_NAMES
 )
-__all__ = ["config_of", "load", "names_of", "one_or_two", "ours_of", "pair_of", "unload"]
+__all__ = ["config_of", "load", "names_of", "one_or_two", "pair_of", "unload"]

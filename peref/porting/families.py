@@ -363,7 +363,8 @@ NOT_HERE = by_word(
         "a dict of its settings": "olmoe stablelm exaone4",
         "an attention layer of stream and embedding that several places share": "zamba",
         "inputs of its own for each layer": "gemma3n gemma3n_text gemma4 gemma4_text",
-        "pictures among the tokens": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text",
+        "pictures among the tokens": "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text "
+        "qwen3_vl qwen3_vl_text",
         "a layer between the last one and the head": "modernbert bert roberta",
         "norms of the sum with the residual": "bart",
         "a table of distances for each layer": "umt5",

@@ -269,13 +269,6 @@ def load(
     return {name: whole(name, parts) for name, parts in found.items()}
 
 
-def ours_of(arrays: Mapping[str, Any], cfg: Config | Pair, kind: str) -> Arrays:
-    """Of those tensors of theirs that are there and have their shape, ours: gradients, of some parameters."""
-    fits = lambda row: row.theirs in arrays and tuple(arrays[row.theirs].shape) == row.public_shape
-    parts = (row.parted(arrays[row.theirs], None) for row in rows(cfg, kind) if fits(row))
-    return {name: a for part in parts for name, a in part.items()}
-
-
 def unload(
     params: Mapping[str, Any], cfg: Config | Pair, kind: str | None = None, *, prefix: str | None = None
 ) -> Arrays:

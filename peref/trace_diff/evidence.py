@@ -123,7 +123,7 @@ def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
     wrong, said, tokens = verdict.wrong(limit), list[str](), ["token", "key"]
     for k, axis in enumerate(axes):
         hit, size = np.flatnonzero(wrong.any(tuple(n for n in range(wrong.ndim) if n != k))), wrong.shape[k]
-        what = {"H": "head", "G": "key-value head", "B": "sequence"}.get(axis, "channel")
+        what = {"H": "head", "G": "key-value head", "B": "sequence", "V": "token number"}.get(axis, "channel")
         if axis in "TS":
             what = tokens.pop(0)
             on = len(hit) == size - hit[0]

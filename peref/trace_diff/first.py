@@ -4,7 +4,7 @@ asked for (verdicts.py), and why (causes.py).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from peref.golden.spec.rule import ROUNDOFF, Verdict
 from peref.pair import model_from_json
 from peref.parameters import half_of
 from peref.passes import Memory
-from peref.porting import load, names_of, ours_of
+from peref.porting import load, names_of
 from peref.porting.files import CONFIG, published
+from peref.porting.tensors import rows
 from peref.runs import open_run
 from peref.schema import LIST, NAMES, OBJECT, TEXT, fields, misfit
 from peref.store import is_file, read_bytes
 from peref.trace import OF_LAYER
-from peref.trace_diff.causes import MOST_FOLLOWED, diagnosed, small_error
+from peref.trace_diff.causes import MOST_FOLLOWED, diagnosed, explains, small_error
 from peref.trace_diff.evidence import Differing, collapsed
 from peref.trace_diff.steps import layer_and_step
 from peref.trace_diff.verdicts import OF_PARAMETER, Traces
@@ -113,12 +114,12 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     no trace.
     """
     ours, came = read_tensors(path), read_tensors(second)
-    public = renamed(came, words)
+    of_public, public = renamed(came, words)
+    strange = [name for name in came if name not in ours and name not in public.values()]
+    came |= of_public
     for name in (one for one in ours if one in came and came[one].dtype not in ROUNDOFF):
         asked = f"expected one of {', '.join(ROUNDOFF)}; write it in the dtype that it was computed in"
         raise Misuse(f"{second}: {name} has dtype {came[name].dtype}; {asked}")
-    strange = [name for name in came if name not in ours and not (public and name.startswith(OF_PARAMETER))]
-    came |= public
     if came.keys().isdisjoint(ours):
         some, mine = (", ".join([*of][:3]) or "none" for of in (came, ours))
         raise Misuse(f"{second}: no tensor in common with the reference; it has {some}, expected {mine}, ...")
@@ -128,6 +129,9 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     else:
         walk = walk_of(Traces(ours, came, dict(words), limit, params, notes))
     names = tuple(one["name"] for one in words["tensors"])
+    if walk.found and walk.found.name in public:
+        known = (f"theirs has it in {public[walk.found.name]}", *walk.found.known)
+        walk = replace(walk, found=replace(walk.found, known=known))
     return replace(walk, of=names, unknown=tuple(strange), came=tuple(came))
 
 
@@ -166,7 +170,6 @@ def walk_of_both(
 
 
 @np.errstate(all="ignore")  # what theirs has, and what a reading makes of it, may be anything
-@np.errstate(all="ignore")  # what theirs has, and what a reading makes of it, may be anything
 def walk_of(t: Traces) -> Walk:
     """Theirs in the order of computation, up to the first that differs."""
     missing = tuple(name for name in t.order if name not in t.came)
@@ -181,13 +184,22 @@ def walk_of(t: Traces) -> Walk:
     if failing and t.params and not t.consistent(failing[0][0]):
         said = "the weights in the run are not those of the trace; they are left out"
         return walk_of(replace(t, params={}, notes=(*t.notes, said)))
-    doubtful.sort(key=lambda one: -one[1].worst)
-    again = sorted(doubtful[:MOST_FOLLOWED], key=lambda one: agree.index(one[0]))
-    found = next(filter(None, (small_error(t, *one) for one in again)), None)
-    before = agree[: agree.index(found.name)] if found else agree
+    worst = {name for name, _ in sorted(doubtful, key=lambda one: -one[1].worst)[:MOST_FOLLOWED]}
+    found = next(filter(None, (small_error(t, *one) for one in doubtful if one[0] in worst)), None)
     if not found and failing:
         found = diagnosed(t, *failing[0], t.limit)
+    found = found and in_first_layer(t, found, doubtful)
+    before = agree[: agree.index(found.name)] if found and found.name in agree else agree
     return Walk(tuple(before), missing, found, t.notes)
+
+
+def in_first_layer(t: Traces, found: Differing, doubtful: list[tuple[str, Verdict]]) -> Differing:
+    """The same step in the first layer where the reading explains what the class asked for lets pass."""
+    step = layer_and_step(found.name)[1]
+    for one in takewhile(lambda one: one[0] != found.name, doubtful if found.readings else ()):
+        if layer_and_step(one[0])[1] == step and explains(t, found.readings[0].engine, *one):
+            return small_error(t, *one) or found
+    return found
 
 
 def judged_in_order(t: Traces) -> Iterator[tuple[str, Verdict, bool]]:
@@ -199,15 +211,18 @@ def judged_in_order(t: Traces) -> Iterator[tuple[str, Verdict, bool]]:
             yield name, judged.get(name) or t.beside(name), name in judged
 
 
-def renamed(came: dict[str, Tensor], words: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Gradients of parameters under public names, which the traced model was imported with, under ours."""
-    found: dict[str, Tensor] = {}
-    theirs = {name.removeprefix(OF_PARAMETER): x for name, x in came.items() if name.startswith(OF_PARAMETER)}
-    for dtype in {x.dtype for x in theirs.values()} if words.get("names") else ():
-        bits = {name: x.bits for name, x in theirs.items() if x.dtype == dtype}
-        mine = ours_of(bits, model_from_json(words["config"]), words["names"])
-        found |= {f"{OF_PARAMETER}{name}": Tensor(dtype, a) for name, a in mine.items()}
-    return found
+def renamed(came: Mapping[str, Tensor], words: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Gradients of parameters under public names, which the traced model was imported with, under ours, of
+    whatever shape they are; and the public name of each.
+    """
+    found, public = dict[str, Tensor](), dict[str, str]()
+    for row in rows(model_from_json(words["config"]), words["names"]) if words.get("names") else ():
+        if x := came.get(theirs := f"{OF_PARAMETER}{row.theirs}"):
+            fits = x.bits.shape == row.public_shape
+            parts = row.parted(x.bits, None) if fits else dict.fromkeys(row.ours, x.bits)
+            for name, a in parts.items():
+                found[f"{OF_PARAMETER}{name}"], public[f"{OF_PARAMETER}{name}"] = Tensor(x.dtype, a), theirs
+    return found, public
 
 
 def weights_of_trace(words: Mapping[str, Any], path: Path) -> tuple[Arrays, tuple[str, ...]]:

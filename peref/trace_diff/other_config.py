@@ -221,6 +221,10 @@ def of_place(engine: Engine, _: int) -> Iterator[Said]:
         "frequencies are made for the length trained for": {"n": engine.cfg.L},
         "frequencies are made for the length of the text": {"n": at.T},
     }
+    if at.i.ndim == 3:
+        places["every axis of the positions is the first"] = to(np.broadcast_to(at.i[:1], at.i.shape))
+        for order in permutations(range(len(at.i))):
+            places[f"the axes of the positions are in the order {shown(order)}"] = to(at.i[list(order)])
     if at.seg is not None:
         places["segments and padding hide nothing"] = {"seg": None}
         places["tokens see those of other documents"] = {"seg": (at.seg != 0).astype(at.seg.dtype)}

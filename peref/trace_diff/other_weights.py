@@ -1,4 +1,6 @@
-"""Parameters that are left out, exchanged, of another layer, with axes or rows in another order."""
+"""Parameters that are kept in fewer bits, left out, exchanged, of another layer, with axes or rows in another
+order.
+"""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from peref.config import Config
+from peref.trace_diff.other_steps import rounded_to
 from peref.trace_diff.steps import Engine, Said
 
 
@@ -17,10 +20,13 @@ def owner(name: str) -> int:
 
 
 def of_weights(engine: Engine, layer: int) -> Iterator[Said]:
-    """Those of a layer, or of none: left out, of another name, of another layer, with axes or rows in another
-    order.
+    """All of them in fewer bits; those of a layer, or of none: left out, of another name, of another layer,
+    with axes or rows in another order.
     """
     p = engine.params
+    for dtype, bits in (("float16", 11), ("bfloat16", 8)):
+        kept = {name: rounded_to(bits, a) for name, a in p.items()}
+        yield f"the weights are kept in {dtype}", "they have more bits in the run", {"params": kept}
     mine = [name for name in p if owner(name) == layer]
     says, bare = "it is as it stands in the weights", lambda name: name.partition(".")[2]
     for name in mine:

@@ -35,6 +35,11 @@ FORMS = {"F32": (23, 127), "F16": (10, 15), "BF16": (7, 127)}  # bits of a fract
 LARGEST_NUMBER = {"F64": np.inf} | {name: (2 - 2.0**-n) * 2.0**top for name, (n, top) in FORMS.items()}
 K_OUT, K_ACC = {"A": 2.0, "B": 2.0, "C": 4.0}, 4.0
 CLASSES = (("A", 1.0), ("B", 16.0), ("C", 64.0))
+MEANS = {
+    "A": "off by no more than rounding once",
+    "B": "off by no more than rounding at every step",
+    "C": "off by coarse rounding at most, and no error in the formula",
+}
 
 
 @dataclass(frozen=True)
