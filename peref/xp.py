@@ -5,6 +5,7 @@ The same text runs on NumPy and CuPy. Nothing here imports CuPy: an array of CuP
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -15,10 +16,16 @@ LIBRARIES = ("numpy", "cupy")
 NUMPY_ALONE = {np.ndarray}
 
 
+@cache
+def maker(kind: type) -> str:
+    """The library that has arrays of this type, or ""."""
+    root = kind.__module__.partition(".")[0]
+    return root if root in LIBRARIES else ""
+
+
 def library(x: Any) -> str:
     """The name of the library that made `x`, or "" for a plain number or None."""
-    root = type(x).__module__.partition(".")[0]
-    return root if root in LIBRARIES else ""
+    return maker(x.__class__)
 
 
 def namespace(*arrays: Any) -> ModuleType:
@@ -26,9 +33,10 @@ def namespace(*arrays: Any) -> ModuleType:
 
     Raises TypeError for arrays of two libraries, or when none of the arguments is an array of either.
     """
-    if {*map(type, arrays)} == NUMPY_ALONE:  # nearly always, and every op asks
+    types = {*map(type, arrays)}
+    if types == NUMPY_ALONE:  # nearly always, and every op asks
         return np
-    found = {name for name in map(library, arrays) if name}
+    found = {*map(maker, types)} - {""}
     if len(found) != 1:
         kinds = ", ".join(type(a).__module__ + "." + type(a).__name__ for a in arrays)
         what = f"expected arrays of one library, numpy or cupy, got: {kinds}"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from peref.errors import Misuse, counted
-from peref.xp import library, namespace
+from peref.xp import library, maker, namespace
 
 FOLDER = Path(__file__).with_name("kernels")
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
@@ -150,12 +150,6 @@ def prepared(kernel: str, real: Any) -> tuple[Any, ...]:
 
 
 @cache
-def on_device(kind: type) -> bool:
-    """Whether it is the type of CuPy's arrays."""
-    return kind.__module__.partition(".")[0] == "cupy"
-
-
-@cache
 def devices(xp: Any) -> int:
     return xp.cuda.runtime.getDeviceCount()
 
@@ -199,12 +193,12 @@ def launch(
         elif a is None and maybe:
             made.append(NULL)
         else:
-            seen = on_device(a.__class__) and a.dtype == dtype and a.flags.c_contiguous
+            seen = maker(a.__class__) == "cupy" and a.dtype == dtype and a.flags.c_contiguous
             seen = seen and not a.data.ptr % dtype.itemsize
             made.append(a if seen else argument(where, a, kind, pointer, maybe))
             first = a if first is None else first
     xp = namespace(first)
-    if devices(xp) > 1 and len(places := {a.device.id for a in made if on_device(a.__class__)}) > 1:
+    if devices(xp) > 1 and len(places := {a.device.id for a in made if maker(a.__class__) == "cupy"}) > 1:
         raise Misuse(f"{kernel}: its arrays are on devices {sorted(places)}; expected one")
     if 0 in grid:
         return
