@@ -52,10 +52,13 @@ def test_norms(M, C, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize(("B", "H", "T", "D", "half"), [(1, 1, 1, 2, 1), (2, 3, 5, 10, 4), (3, 2, 7, 8, 4)])
+@pytest.mark.parametrize(
+    ("B", "H", "T", "D", "half"),
+    [(1, 1, 1, 2, 1), (2, 3, 5, 10, 4), (3, 2, 7, 8, 4), (1, 4, 3, 24, 8), (1, 2, 3, 1040, 520)],
+)
 def test_turn(B, H, T, D, half, layout, kind):
-    """With angles of all sequences or of each, gains or none, channels that pass; q as the model has it,
-    tokens before heads.
+    """With angles of all sequences or of each, gains or none, channels that pass, in packs and not, and more
+    than a block of them; q as the model has it, tokens before heads.
     """
     for angle, gain in (
         (random(T, half), None),
@@ -64,6 +67,20 @@ def test_turn(B, H, T, D, half, layout, kind):
     ):
         for x in (random(B, H, T, D), random(B, T, H, D).swapaxes(1, 2)):
             twins(turn.turn, plain_turn.turn, [x, angle, gain], {"layout": layout}, wide=(1, 2), **kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_turn_by_angles_of_heads(layout, kind):
+    """One for each head, or for two heads next to one another; with gains of all heads or of each."""
+    B, H, T, D, half = 2, 4, 5, 24, 8
+    x = random(B, H, T, D)
+    for angle, gain in (
+        (random(1, H, T, half), None),
+        (random(B, 2, T, half), 1 + random(B, T, half) / 9),
+        (random(B, T, half), 1 + random(1, H, T, half) / 9),
+    ):
+        twins(turn.turn, plain_turn.turn, [x, angle, gain], {"layout": layout}, wide=(1, 2), **kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

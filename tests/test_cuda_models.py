@@ -26,6 +26,7 @@ PARALLEL = {"residual": "parallel", "activation": "relu2"}
 CASES = [
     ("rope", {}, SEGMENTS),
     ("xpos", {"layout": "interleaved", "norm": "layer", "activation": "gelu", "biases": True}, None),
+    ("rope_mixed", {}, None),
     ("alibi", {"window": 3}, None),
     ("rope", {**GEMMA, "embed_factor": 6.0, "logit_softcap": 2.0, "qk_norm": True}, SEGMENTS),
     ("rope", {**SHARED, "norm": "layer", "biases": True, "head_bias": True, "embed_norm": True}, None),

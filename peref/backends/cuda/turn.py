@@ -2,40 +2,40 @@
 made.
 """
 
-import math
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, real, stands, strided, strided_heads
+from peref.backends.cuda.arrays import THREADS, blocks, packs, real, stands, strided, strided_heads
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse, counted
-from peref.ops.shape import unbroadcast
+from peref.ops.turn import as_given
 from peref.tape import Op
 from peref.xp import namespace
 
 
 def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
-    """The shape that angles and gains have together beside x [B,H,T,D]: [T,half], [1,T,half] or
-    [B,T,half]. Misuse for what does not fit.
+    """The shape [b,G,T,half] that angles and gains have together beside x [B,H,T,D], b 1 or B, G as many
+    heads as have angles of their own. Misuse for what does not fit.
     """
-    (B, _, T, D), half, given = x.shape, angle.shape[-1], [a for a in (angle, gain) if a is not None]
+    (B, H, T, D), half, given = x.shape, angle.shape[-1], [a for a in (angle, gain) if a is not None]
     if 2 * half > D:
         raise Misuse(
             f"turn: {counted(half, 'angle')} for heads that are {D} wide; expected at most one for each two "
             "channels"
         )
-    if any(a.ndim == 4 for a in given):
-        raise Misuse("turn: the kernels of cuda have no angles per head; use --backend cupy or numba")
-    first = [len(a) for a in given if a.ndim == 3]
-    shape = (*([B if max(first) > 1 else 1] if first else []), T, half)
+    G = max(a.shape[1] if a.ndim == 4 else 1 for a in given)
+    if H % G:
+        raise Misuse(f"turn: angles of {counted(G, 'head')} for {H}; expected as many or a divisor of {H}")
+    b = B if any(a.ndim > 2 and len(a) > 1 for a in given) else 1
     for a in given:
-        stands("turn: sequences, tokens and pairs of x, and angles or gains", a, shape[-a.ndim :])
-    return shape
+        shape = (b, G, T, half) if a.ndim == 4 else (b, T, half)[-a.ndim :]
+        stands("turn: sequences, tokens and pairs of x, and angles or gains", a, shape)
+    return b, G, T, half
 
 
 def angles_in_float64(values: Any, shape: tuple[int, ...]) -> Any:
-    """[T,half] or [B,T,half] in float64, as the kernel reads it."""
-    xp = namespace(values)
-    return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float64", copy=False)
+    """[b,G,T,half] in float64, as the kernel reads it."""
+    xp, whole = namespace(values), values[:, None] if values.ndim == 3 else values
+    return xp.ascontiguousarray(xp.broadcast_to(whole, shape)).astype("float64", copy=False)
 
 
 def tables(angle: Any, gain: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -51,18 +51,19 @@ def tables(angle: Any, gain: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return cos, sin
 
 
-def step(table: Any) -> int:
-    """How far apart the tables of two sequences lie; 0 where all have the same."""
-    return math.prod(table.shape[-2:]) if table.ndim == 3 and len(table) > 1 else 0
+def steps(table: Any) -> tuple[int, int]:
+    """How far apart the tables of two sequences and of two heads lie; 0 where all have the same."""
+    b, G, T, half = table.shape
+    return G * T * half if b > 1 else 0, T * half if G > 1 else 0
 
 
 def turn_by(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
     """x [B,H,T,D] turned by sign times the angles of the tables, and gained."""
-    (B, H, T, D), half = x.shape, cos.shape[-1]
+    (B, H, T, D), (_, G, _, half) = x.shape, cos.shape
     source, strides = strided_heads(x)
     y = namespace(x).empty((B, T, H, D), x.dtype)
-    sizes = (B, T, H, D, half, *strides, step(cos), layout != "half", sign)
-    launch("turn.turn", strided(B * T * H * (D - half)), THREADS, y, source, cos, sin, *sizes, real=x.dtype)
+    sizes = (B, T, H, D, G, half, *strides, *steps(cos), layout != "half", sign)
+    launch("turn.turn", strided(blocks(packs(y), 2)), THREADS, y, source, cos, sin, *sizes, real=x.dtype)
     return y.swapaxes(1, 2)
 
 
@@ -77,16 +78,16 @@ def turn_backward(saved, dy, wants):
     dx = turn_by(dy, cos, sin, layout, -1) if wants[0] else None
     if not (wants[1] or (wants[2] and gain is not None)):
         return dx, None, None
-    (B, H, T, _), half, xp = x.shape, cos.shape[-1], namespace(x)
+    (B, H, T, _), (_, G, _, half), xp = x.shape, cos.shape, namespace(x)
     (down, dstrides), (source, strides) = strided_heads(dy), strided_heads(x)
-    found = [xp.empty((B, T, half), "float64") for _ in range(2)]
+    found = [xp.empty((B, G, T, half), "float64") for _ in range(2)]
     if gain is not None:
         cos, sin = tables(angle, None, cos.shape)
-    sizes = (B, T, H, half, *dstrides, *strides, step(cos), layout != "half")
+    sizes = (B, T, H, G, half, *dstrides, *strides, *steps(cos), layout != "half")
     scale = None if gain is None else angles_in_float64(gain, cos.shape)
     launch(
         "turn.turn_angles",
-        strided(B * T * half),
+        strided(B * G * T * half),
         THREADS,
         *found,
         down,
@@ -98,10 +99,7 @@ def turn_backward(saved, dy, wants):
         real=x.dtype,
     )
     like = (angle if wants[1] else None, gain if wants[2] else None)
-    return dx, *(
-        None if a is None else unbroadcast(g, a.shape).astype(a.dtype, copy=False)
-        for g, a in zip(found, like, strict=True)
-    )
+    return dx, *(None if a is None else as_given(g, a) for g, a in zip(found, like, strict=True))
 
 
 turn = Op(turn_forward, turn_backward, selective=True)
