@@ -3,6 +3,7 @@
 The same text runs on NumPy and CuPy. Nothing here imports CuPy: an array of CuPy's proves that somebody has.
 """
 
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +14,7 @@ import numpy as np
 
 Arrays = dict[str, Any]  # name -> array
 LIBRARIES = ("numpy", "cupy")
+CACHE_LINE = 64  # bytes of a cache line
 NUMPY_ALONE = {np.ndarray}
 
 
@@ -42,6 +44,18 @@ def namespace(*arrays: Any) -> ModuleType:
         what = f"expected arrays of one library, numpy or cupy, got: {kinds}"
         raise TypeError(f"{what}; move them with peref.xp.to_host or like")
     return sys.modules[found.pop()]
+
+
+def empty_at_line(shape: tuple[int, ...], like: Any) -> Any:
+    """An array of the library and dtype of `like`, its content anything, that begins at a cache line: a
+    vector that lies across two is read in twice the time. CuPy's do by themselves.
+    """
+    if namespace(like) is not np:
+        return namespace(like).empty(shape, like.dtype)
+    size = math.prod(shape) * like.dtype.itemsize
+    room = np.empty(size + CACHE_LINE, np.uint8)
+    first = -room.ctypes.data % CACHE_LINE
+    return room[first : first + size].view(like.dtype).reshape(shape)
 
 
 def to_host(x: Any) -> np.ndarray:

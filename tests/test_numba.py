@@ -27,12 +27,14 @@ from peref import backends, model
 from peref.backends import cuda
 from peref.backends.numba import host
 from peref.backends.numba.logits import KEYS, QUERIES
+from peref.backends.numba.ops.edges import CACHED
 from peref.encodings import HOOKS, claims_of, get
 from peref.errors import Misuse
 from peref.golden.compute.operation import turns_apart
 from peref.laws import loops
 from peref.ops.attention import attention
 from peref.ops.delta import delta
+from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.tape import Op, Tape
 
@@ -640,10 +642,24 @@ def test_bits_do_not_depend_on_threads():
     assert len(found) == 1
 
 
+def test_what_decoding_reads_begins_at_a_cache_line():
+    """Copies of weights that do not, and what a cache keeps; more than a cache holds stays where it is."""
+    off = {name: np.arange(21 + k, dtype=np.float32)[1 + k :].reshape(4, 5) for k, name in enumerate("abc")}
+    placed = NUMBA.place(off)
+    assert [a.ctypes.data % 64 for a in placed.values()] == [0] * len(off)
+    assert all((placed[name] == a).all() and placed[name].flags.c_contiguous for name, a in off.items())
+    assert all(a is placed[name] for name, a in NUMBA.place(placed).items())
+    much = {"a": np.empty(CACHED + 1, np.int8)}
+    assert NUMBA.place(much) is much
+    kept = Kept(off["a"][None, :, None]).longer(3)
+    assert kept.whole.ctypes.data % 64 == 0
+    assert (kept.rows[:, :, :1] == off["a"][None, :, None]).all()
+
+
 def test_every_filled_field_is_tested():
     """A field cannot be filled without a plain twin's cases."""
     # not one Op: tested by name here and in test_optim
-    composed = {"activated_linear", "attention", "adamw", "token"}
+    composed = {"activated_linear", "attention", "adamw", "place", "token"}
     assert set(FIELDS) | composed == set(NUMBA.filled())
     assert all(isinstance(operation(NUMBA, f), Op) for f in FIELDS)
 

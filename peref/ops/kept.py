@@ -4,7 +4,7 @@ copy all those before it.
 
 from typing import Any
 
-from peref.xp import namespace
+from peref.xp import empty_at_line, namespace
 
 LEAST = 64  # slots that are added at once
 
@@ -40,7 +40,7 @@ class Kept:
         S = self.stop - self.first
         B, heads, _, *rest = self.whole.shape
         room = S + tokens + max((S + tokens) // 2, LEAST)
-        new = Kept(namespace(self.whole).empty((B, heads, room, *rest), self.whole.dtype))
+        new = Kept(empty_at_line((B, heads, room, *rest), self.whole))
         new.whole[:, :, :S] = self.rows
         new.stop = new.taken[0] = S + tokens
         return new

@@ -8,6 +8,7 @@ from peref.backends.numba import host, kernel
 from peref.backends.numba.ops.attention import attention
 from peref.backends.numba.ops.cells import gather, probabilities, scatter
 from peref.backends.numba.ops.delta import delta
+from peref.backends.numba.ops.edges import place
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
 from peref.backends.numba.ops.products import activated_linear, linear, matmul
@@ -37,6 +38,7 @@ BACKEND = Backend(
     cross_entropy=cross_entropy,
     adamw=adamw,
     token=token,
+    place=place,
     skips=True,
     recurrences={
         "retention": retention,

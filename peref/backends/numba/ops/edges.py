@@ -6,8 +6,23 @@ from typing import Any
 import numpy as np
 
 from peref.errors import Misuse, counted
+from peref.xp import CACHE_LINE, empty_at_line
 
+CACHED = 1 << 25  # bytes of weights: more come from memory, at a speed that hides how they lie
 FEW = 8  # rows below which a tile of the matrix kernel would be mostly empty
+
+
+def place(thing: Any) -> Any:
+    """Weights that may stay in a cache, in arrays that begin at a line of it; all else as it is."""
+    if not isinstance(thing, dict) or sum(a.nbytes for a in thing.values()) > CACHED:
+        return thing
+    return {name: a if a.ctypes.data % CACHE_LINE == 0 else at_line(a) for name, a in thing.items()}
+
+
+def at_line(a):
+    new = empty_at_line(a.shape, a)
+    new[...] = a
+    return new
 
 
 def float32(what: str, *arrays: Any) -> None:
@@ -21,7 +36,7 @@ def float32(what: str, *arrays: Any) -> None:
 
 def fit(what: str, *shapes: Any) -> None:
     """Kernels do not look where an array ends."""
-    if len({tuple(shape) for shape in shapes}) > 1:
+    if shapes.count(shapes[0]) < len(shapes) and len({tuple(shape) for shape in shapes}) > 1:
         raise Misuse(
             f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal "
             "ones"
