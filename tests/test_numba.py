@@ -263,6 +263,13 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
     both("activated_linear", [up, gate, w, random(C), random(M, C, seed=3)], {})
 
 
+@pytest.mark.parametrize("gated", [True, False])
+def test_an_activation_far_from_zero_is_on_or_off(gated):
+    """Where e^x of float32 is neither finite nor above 0."""
+    x = np.repeat([-300.0, -95, -85, 85, 95, 300], 3).reshape(9, 2)
+    both("activated_linear", [*((np.ones_like(x), x) if gated else (x, None)), random(3, 2), None, None], {})
+
+
 @pytest.mark.parametrize(
     ("field", "shapes", "said"),
     [

@@ -30,51 +30,57 @@ def pointwise(inputs, outputs, formula):
     return intrinsic_of(void, (*inputs, *outputs, i8, i8), body)
 
 
-def logistic(e, x):
-    return e.b.fdiv(constant(1), e.b.fadd(constant(1), e.exp(e.b.fsub(constant(0), x))))
+def one_over_one_plus_exp(e, x):
+    """1 / (1 + e^x), e^x not above e^80."""
+    less = e.b.select(e.b.fcmp_ordered(">", x, constant(80)), constant(80), x)
+    return e.b.fdiv(constant(1), e.b.fadd(constant(1), e.exp_of_less(less)))
 
 
-def gelu_parts(e, x):
-    """x^2, and tanh of GELU's inner polynomial as 1 - 2 / (1 + exp(2 z))."""
-    square = e.b.fmul(x, x)
-    twice = e.b.fmul(e.b.fmul(constant(2 * GELU_OUTER), x), e.fma(constant(GELU_CUBIC), square, constant(1)))
-    return square, e.b.fsub(constant(1), e.b.fdiv(constant(2), e.b.fadd(constant(1), e.exp(twice))))
+def swiglu(e, gate, up):
+    """logistic(gate), and gate logistic(gate) up."""
+    s = one_over_one_plus_exp(e, e.b.fsub(constant(0), gate))
+    return s, e.b.fmul(e.b.fmul(gate, s), up)
+
+
+def gelu(e, x):
+    """s = (1 + tanh z) / 2 = 1 / (1 + exp(-2 z)), and x s."""
+    cubic = e.fma(constant(GELU_CUBIC), e.b.fmul(x, x), constant(1))
+    s = one_over_one_plus_exp(e, e.b.fmul(e.b.fmul(constant(-2 * GELU_OUTER), x), cubic))
+    return s, e.b.fmul(x, s)
 
 
 @intrinsic
 def swiglu_row(typingctx, gate, up, y, at, n):
     """y = gate logistic(gate) up."""
-    formula = lambda e, g, u: [e.b.fmul(e.b.fmul(g, logistic(e, g)), u)]
-    return pointwise([gate, up], [y], formula)
+    return pointwise([gate, up], [y], lambda e, g, u: [swiglu(e, g, u)[1]])
 
 
 @intrinsic
-def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, at, n):
-    """Its gradients: dgate = dy up s (1 + gate (1 - s)), dup = dy gate s."""
+def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, y, at, n):
+    """Its gradients, dgate = dy up s (1 + gate (1 - s)) and dup = dy gate s, and y once more."""
 
     def formula(e, g, u, d):
-        s = logistic(e, g)
+        s, y = swiglu(e, g, u)
         slope = e.fma(g, e.b.fsub(constant(1), s), constant(1))
-        return [e.b.fmul(e.b.fmul(d, u), e.b.fmul(s, slope)), e.b.fmul(d, e.b.fmul(g, s))]
+        return [e.b.fmul(e.b.fmul(d, u), e.b.fmul(s, slope)), e.b.fmul(d, e.b.fmul(g, s)), y]
 
-    return pointwise([gate, up, dy], [dgate, dup], formula)
+    return pointwise([gate, up, dy], [dgate, dup, y], formula)
 
 
 @intrinsic
 def gelu_row(typingctx, x, y, at, n):
-    """y = x (1 + t) / 2, t the tanh."""
-    formula = lambda e, x: [e.b.fmul(e.b.fmul(constant(0.5), x), e.b.fadd(constant(1), gelu_parts(e, x)[1]))]
-    return pointwise([x], [y], formula)
+    """y = x s."""
+    return pointwise([x], [y], lambda e, x: [gelu(e, x)[1]])
 
 
 @intrinsic
-def gelu_row_backward(typingctx, x, dy, dx, at, n):
-    """dx = dy (1 + t + x (1 - t^2) z') / 2."""
+def gelu_row_backward(typingctx, x, dy, dx, y, at, n):
+    """dx = dy (s + x s (1 - s) 2 z'), and y once more."""
 
     def formula(e, x, d):
-        square, t = gelu_parts(e, x)
-        inner = e.b.fmul(constant(GELU_OUTER), e.fma(constant(3 * GELU_CUBIC), square, constant(1)))
-        bell = e.b.fmul(x, e.fma(e.b.fsub(constant(0), t), t, constant(1)))
-        return [e.b.fmul(e.b.fmul(constant(0.5), d), e.fma(bell, inner, e.b.fadd(constant(1), t)))]
+        s, y = gelu(e, x)
+        outer, cubic = constant(2 * GELU_OUTER), constant(3 * GELU_CUBIC)
+        slope = e.b.fmul(outer, e.fma(cubic, e.b.fmul(x, x), constant(1)))
+        return [e.b.fmul(d, e.fma(e.b.fmul(y, e.b.fsub(constant(1), s)), slope, s)), y]
 
-    return pointwise([x, dy], [dx], formula)
+    return pointwise([x, dy], [dx, y], formula)

@@ -85,13 +85,11 @@ def backward_block(unit, dup, dgate, h, dy, up, gate, panelled):
     stop = first + n
     dh = np.empty((n, F), np.float32)
     product_rows(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
-    activated(h[first:stop], up[first:stop], gate[first:stop])
+    x, dx, out = up[first:stop], dup[first:stop], h[first:stop]
     if len(gate):
-        swiglu_row_backward(
-            gate[first:stop], up[first:stop], dh, dgate[first:stop], dup[first:stop], 0, n * F
-        )
+        swiglu_row_backward(gate[first:stop], x, dh, dgate[first:stop], dx, out, 0, n * F)
     else:
-        gelu_row_backward(up[first:stop], dh, dup[first:stop], 0, n * F)
+        gelu_row_backward(x, dh, dx, out, 0, n * F)
 
 
 @kernel(writes(2), writes(2), writes(2), c_reads(2), c_reads(2), c_reads(2), reads(2))

@@ -18,6 +18,7 @@ from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.tile import tile_add, tile_set
+from peref.backends.numba.vector import transpose_block
 
 ROWS_AT_ONCE = (64 + ROWS - 1) // ROWS * ROWS  # rows that one thread takes at a time
 DEPTH = 256
@@ -32,9 +33,13 @@ def panels(N):
 def pack(b, p, out):
     """Panel p of b [K,N] into rows p K.. of out [panels K,COLUMNS], zeros beyond N."""
     K, N = b.shape
-    first = p * COLUMNS
+    first, apart = p * COLUMNS, b.strides[1] // 4
     width = min(COLUMNS, N - first)
-    for k in range(K):
+    turned = K // LANES * LANES if b.strides[0] == 4 and width == COLUMNS else 0
+    for k in range(0, turned, LANES):
+        for n in range(0, COLUMNS, LANES):
+            transpose_block(out, (p * K + k) * COLUMNS + n, COLUMNS, b, (first + n) * apart + k, apart)
+    for k in range(turned, K):
         for n in range(width):
             out[p * K + k, n] = b[k, first + n]
         for n in range(width, COLUMNS):
@@ -118,8 +123,9 @@ def multiply_one(unit, c, a, b, more, panel, row):
     product_rows(c[i], first, stop, a[i], b[i], panel, row, K)
     if len(more):
         for m in range(first, stop):
-            for n in range(c.shape[2]):
-                c[i, m, n] += more[i, m, n]
+            to, of = c[i, m], more[i, m]
+            for n in range(len(to)):
+                to[n] += of[n]
 
 
 @kernel(writes(3), reads(3), reads(3), c_reads(3))

@@ -74,8 +74,8 @@ def turn_chunk(unit, y, x, cos, sin, half, past_cache):
     by_vectors = half and x.strides[3] == 4
     b, first = unit // row_chunks(T), unit % row_chunks(T) * ROW_CHUNK
     c = min(b, len(cos) - 1)
-    for h in range(H):
-        for t in range(first, min(T, first + ROW_CHUNK)):
+    for t in range(first, min(T, first + ROW_CHUNK)):  # heads of a token often lie beside each other
+        for h in range(H):
             to, at = ((b * T + t) * H + h) * D, (c * T + t) * R2
             here = b * (x.strides[0] // 4) + h * (x.strides[1] // 4) + t * (x.strides[2] // 4)
             if by_vectors and past_cache:
