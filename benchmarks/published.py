@@ -4,15 +4,16 @@
     python benchmarks/published.py [FOLDER]     where the model is kept, 270 MB; without, it is made and gone
 
 Random weights of the shape of Llama (30 layers, width 576, 9 heads of 3, vocabulary 49,152, tied), saved by
-transformers in shards of bfloat16. Each line is a process of its own: seconds, seconds of CPU, and the peak
-of its memory, with all that it loaded; the losses are means in nats. Ours is what `eval` computes, by the
-numba backend; theirs is float32 with sdpa. Both have computed 64 tokens before the clock starts. Exit code 1
-where the losses are further apart than 1e-4, or our peak is more than half of theirs.
+transformers in shards of bfloat16; a Llama in FOLDER/model is taken instead, with as many tokens as it was
+trained for. Each line is a process of its own: seconds, seconds of CPU, and the peak of its memory, with all
+that it loaded; the losses are means in nats. Ours is what `eval` computes, by the numba backend; theirs is
+float32 with sdpa. Both have computed 64 tokens before the clock starts. Exit code 1 where the losses are
+further apart than 1e-4, or our peak is more than half of theirs.
 """
 
 import json
 import os
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-T, V, THREADS = 8192, 49152, min(2, len(os.sched_getaffinity(0)))
-TOKENS = np.random.default_rng(0).integers(0, V, T + 1)[None]
+THREADS = min(2, len(os.sched_getaffinity(0)))
 
 
 def make(folder: Path) -> None:
@@ -32,9 +32,16 @@ def make(folder: Path) -> None:
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
-    sizes |= {"num_key_value_heads": 3, "vocab_size": V, "max_position_embeddings": T}
+    sizes |= {"num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192}
     config = LlamaConfig(**sizes, rope_theta=100000.0, tie_word_embeddings=True)
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder / "model", max_shard_size="100MB")
+
+
+def tokens_for(folder: Path) -> np.ndarray:
+    """As many as the model was trained for, and one, [1,T+1]."""
+    config = json.loads((folder / "model" / "config.json").read_text())
+    rng = np.random.default_rng(0)
+    return rng.integers(0, config["vocab_size"], config["max_position_embeddings"] + 1)[None]
 
 
 def imported(folder: Path) -> Any:
@@ -49,10 +56,10 @@ def ours(folder: Path) -> Any:
     from peref.runs import open_run
 
     cfg, params, _ = weights_of(open_run(max(folder.glob("run-*"), key=lambda path: path.stat().st_mtime)))
-    be = backends.get("numba")
-    of = lambda n: float(losses(cfg, params, TOKENS[:, :n], TOKENS[:, 1 : n + 1], be=be).mean())
-    of(64)
-    return lambda: of(T)
+    be, tokens = backends.get("numba"), tokens_for(folder)
+    of = lambda x: float(losses(cfg, params, x[:, :-1], x[:, 1:], be=be).mean())
+    of(tokens[:, :65])
+    return lambda: of(tokens)
 
 
 def theirs(folder: Path) -> Any:
@@ -62,14 +69,15 @@ def theirs(folder: Path) -> Any:
     torch.set_num_threads(THREADS)
     how = {"dtype": torch.float32, "attn_implementation": "sdpa"}
     net = LlamaForCausalLM.from_pretrained(folder / "model", **how).eval()
+    tokens = torch.from_numpy(tokens_for(folder))
 
     @torch.no_grad()
-    def of(n: int) -> float:
-        logits = net(torch.from_numpy(TOKENS[:, :n]), use_cache=False).logits[0]
-        return float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(TOKENS[0, 1 : n + 1])))
+    def of(x: torch.Tensor) -> float:
+        logits = net(x[:, :-1], use_cache=False).logits[0]
+        return float(torch.nn.functional.cross_entropy(logits, x[0, 1:]))
 
-    of(64)
-    return lambda: of(T)
+    of(tokens[:, :65])
+    return lambda: of(tokens)
 
 
 PARTS = {"import": imported, "peref": ours, "torch": theirs}
@@ -80,8 +88,14 @@ def measured(part: str, folder: Path) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
     found = begun()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {"s": wall, "cpu": cpu, "GB": peak, "loss": found if isinstance(found, float) else None}
+    # not ru_maxrss, which begins with that of the process that started this one
+    peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return {
+        "s": wall,
+        "cpu": cpu,
+        "GB": int(peak[1]) * 1024 / 1e9,
+        "loss": found if isinstance(found, float) else None,
+    }
 
 
 def apart(part: str, folder: Path) -> dict[str, Any]:

@@ -293,8 +293,9 @@ def dumped(model, about, gradients=False):
         dump.watch_stack(model.encoder, "encoder.")
         dump.watch_stack(model.decoder, "")
     else:
-        inner = getattr(model.base_model, "language_model", None)  # of one that reads pictures too
-        base = next(one for one in (model.base_model, inner, model.model) if one and part(one, LAYERS))
+        base = model.base_model  # Llama 4's is elsewhere, and that of one that reads pictures too
+        inner = (part(of, (name,)) for of, name in ((model, "model"), (base, "language_model")))
+        base = next(one for one in (base, *inner) if one is not None and part(one, LAYERS))
         for number, layer in enumerate(part(base, LAYERS)):
             dump.watch(layer, number)
         part(base, LAST_NORM).register_forward_hook(lambda _, args, out: dump.kept.update(final=out))

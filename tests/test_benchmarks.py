@@ -1,14 +1,22 @@
 """What the benchmark scripts say beyond numbers: what ran outside of kernels, what counts as failed."""
 
+import json
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from golden_files import dumped
 
 from peref.backends import Backend
+from peref.evaluate import weights_of
+from peref.model import losses
 from peref.ops.linear import linear
+from peref.parameters import init
+from peref.porting import config_of, unload
+from peref.porting.tensors import to_bfloat16
+from peref.runs import open_run
 from peref.tape import Op, Tape
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -116,3 +124,56 @@ def test_windows_that_cost_time_fail_the_command(took, code, monkeypatch, capsys
     said = capsys.readouterr().out
     assert f"wall  {took:.3f}  ({took:.3f} to {took:.3f}), without 1.000 s a step" in said
     assert f"CPU   {took:.3f}  ({took:.3f} to {took:.3f}), without 2.000 s a step" in said
+
+
+# published.py, on a model of seconds
+
+LONG = {"model_type": "llama", "vocab_size": 32768, "hidden_size": 16, "intermediate_size": 24}
+LONG |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6}
+LONG |= {"max_position_embeddings": 4096, "tie_word_embeddings": True}
+
+
+@pytest.fixture
+def bench(monkeypatch, tmp_path):
+    """The benchmark, and in tmp_path/model what transformers would have saved, in two shards of bfloat16."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    cfg, folder = config_of(LONG), tmp_path / "model"
+    folder.mkdir()
+    tensors = {name: to_bfloat16(a)["bfloat16"] for name, a in unload(init(cfg, 3), cfg).items()}
+    where = {name: f"model-0000{1 + ('layers' in name)}-of-00002.safetensors" for name in tensors}
+    for shard in {*where.values()}:
+        dumped(folder / shard, {name: ("BF16", a) for name, a in tensors.items() if where[name] == shard})
+    index = json.dumps({"metadata": {}, "weight_map": where})
+    (folder / "model.safetensors.index.json").write_text(index)
+    (folder / "config.json").write_text(json.dumps(LONG))
+    return import_module("published")
+
+
+def test_import_and_loss_of_a_published_model_are_measured(bench, tmp_path):
+    """Each in a process of its own. The loss is that of the plain ops; with all logits at once, 0.54 GB, the
+    peak is 1.2.
+    """
+    found = {part: bench.apart(part, tmp_path) for part in ("import", "peref")}
+    assert all(one["s"] > 0 and 0.02 < one["GB"] < 0.5 for one in found.values()), found
+    (run,) = tmp_path.glob("run-*")
+    cfg, params, _ = weights_of(open_run(run))
+    tokens = bench.tokens_for(tmp_path)
+    assert tokens.shape == (1, 4097)
+    want = losses(cfg, params, tokens[:, :-1], tokens[:, 1:]).mean()
+    assert abs(found["peref"]["loss"] - want) < 1e-4 * want
+
+
+def test_a_published_model_passes_where_losses_are_alike_and_memory_is_half(
+    bench, tmp_path, monkeypatch, capsys
+):
+    one = {"s": 1.0, "cpu": 1.0, "GB": 1.0, "loss": 2.0}
+    for theirs, passes in (({"GB": 2.1}, True), ({"GB": 1.9}, False), ({"GB": 2.1, "loss": 2.001}, False)):
+        monkeypatch.setattr(bench, "apart", lambda part, _, t=theirs: one | (t if part == "torch" else {}))
+        assert bench.main(tmp_path) is passes
+        assert "| peref | 1.0 | 1.0 | 1.00 | 2.000000 |" in capsys.readouterr().out
+
+
+def test_a_published_model_beside_pytorch(bench, tmp_path):
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library, reason=f"{library} is no dependency of the tests")
+    assert bench.main(tmp_path)
