@@ -73,7 +73,10 @@ def test_it_runs_to_its_end_without_a_device(tmp_path, gpu):
     assert [row["name"] for row in rows if row["phase"][0] == "4" and not row["good"]] == []
     assert len([row for row in rows if row["phase"][0] == "3"]) == 8
     assert [row["variants"] for row in rows if "variants" in row] == [2]
-    assert [row["name"] for row in rows if row["name"].startswith("warm")] == ["warm 0 products"]
+    assert [row["name"] for row in rows if row["name"].startswith("warm")] == [
+        "warm 0 products",
+        "warm 1 steps",
+    ]
     assert (tmp_path / "ptxas.txt").read_text().count("optimizer.arena") == 2
     assert [row["name"] for row in rows if "skipped" in row and not row["name"].startswith("peers")] == []
     assert not any(
@@ -119,7 +122,10 @@ def test_a_deadline_costs_rows_and_not_the_run(tmp_path):
     (tmp_path / "results.jsonl").write_text("{}\n")
     rows = ran(tmp_path, "--budget", "0")
     assert all("skipped" in row for row in rows if row["name"] != "environment")
-    assert "left out: compile optimizer, warm 0 products, copy, " in (tmp_path / "table.md").read_text()
+    assert (
+        "left out: compile optimizer, warm 0 products, warm 1 steps, copy, "
+        in (tmp_path / "table.md").read_text()
+    )
     assert (tmp_path / "earlier.jsonl").read_text() == "{}\n"
 
 

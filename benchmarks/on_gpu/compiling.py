@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from on_gpu.session import Session, library, opened
+from on_gpu.shapes import of
 from peref.backends.cuda.launch import VARIANTS, declared, module
 from peref.encodings import names
 
@@ -47,8 +48,8 @@ def kept(s: Session, made: list[Future[list[str]]], began: float) -> dict[str, A
 
 
 def warmed(out: Path, emulated: bool, kind: str, some: Any) -> None:
-    """Runs a part of phase 4 for what CuPy compiles there; what comes out is not looked at."""
-    from on_gpu import correct
+    """Runs a part of phases 4 and 5 for what CuPy compiles there; what comes out is not looked at."""
+    from on_gpu import correct, timings
 
     with ExitStack() as stack:
         s = opened(out, emulated, stack)
@@ -57,6 +58,9 @@ def warmed(out: Path, emulated: bool, kind: str, some: Any) -> None:
                 work()
         elif kind == "training":
             correct.same_training(s)
+        elif kind == "steps":
+            for batch, length in of(emulated).steps:
+                timings.stepping(s, s.plain() if some == "cupy" else s.backend(some), batch, length)[0]()
         else:
             plain = s.plain()
             for _, _, function, arrays, settings, _ in getattr(correct, kind)(emulated):
@@ -66,10 +70,11 @@ def warmed(out: Path, emulated: bool, kind: str, some: Any) -> None:
 def groups(emulated: bool) -> list[tuple[str, Any]]:
     """What is warmed, the longest first."""
     if emulated:
-        return [("products", np.float32)]
+        return [("products", np.float32), ("steps", "cupy")]
     kinds = product((np.float64, np.float32), ("recurrences", "rows", "heads", "products"))
     encodings = [("golden", names()[n::GROUPS]) for n in range(GROUPS)]
-    return [("training", None), *((kind, dtype) for dtype, kind in kinds), *encodings]
+    steps = [("steps", name) for name in ("cuda:bf16", "cupy", "cuda:tf32")]
+    return [*steps, ("training", None), *((kind, dtype) for dtype, kind in kinds), *encodings]
 
 
 def compiling(s: Session) -> None:
