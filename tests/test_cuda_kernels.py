@@ -111,9 +111,9 @@ def test_cross_entropy_of_extremes():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("M", "V", "C"), [(1, 1, 1), (300, 5, 33), (40, 17, 130)])
+@pytest.mark.parametrize(("M", "V", "C"), [(1, 1, 1), (300, 5, 33), (40, 17, 264), (2100, 1300, 8)])
 def test_take(M, V, C, kind):
-    """Rows taken often, and never; more channels than a block has."""
+    """Rows taken often, and never; more channels than a block has, more rows, more places than a tile."""
     index = np.random.default_rng(M).integers(0, V, (1, M)) * (V > 5) + (np.arange(M)[None] % 3 % V) * (
         V <= 5
     )

@@ -77,7 +77,9 @@ RUNS = {
         (loss.cross_entropy, plain_loss.cross_entropy, [5 * random(M, V), np.arange(M) % (V + 1) - 1], {})
         for M, V in ((300, 33), (3, 2088))
     ],
-    "embedding": [(embedding.take, plain_embedding.take, [random(5, 33), np.arange(300) % 4], {})],
+    "embedding": [
+        (embedding.take, plain_embedding.take, [random(5, 200), np.arange(4096) ** 2 // 7 % 4], {})
+    ],
     "retention": [of_retention(6), of_retention(70)],
     "by_index": [of_index()],
     "convolution": of_recurrence("short_conv"),
@@ -167,11 +169,7 @@ PLANTED = {
     "one share too few": ("norm", "p < P; p++", "p < P - 1; p++"),
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
-    "all add to one share": (
-        "embedding",
-        "shares[warp()][lane() + 32 * k] = sums[k]",
-        "shares[0][lane() + 32 * k] = sums[k]",
-    ),
+    "all list in one share": ("embedding", "places[warp()][count", "places[0][count"),
     "the first of equal ones alone": ("by_index", "while (__ballot_sync(ALL, rest != 0))", "while (0)"),
     "every second of equal ones": ("by_index", "rest &= rest - 1;", "rest &= rest - 1, rest &= rest - 1;"),
     "a warp's line left out": ("by_index", "w < WARPS; w++", "w < WARPS - 1; w++"),
@@ -203,7 +201,7 @@ PLANTED = {
         "a[m].re * grad.re + a[m].im * grad.im,",
         "a[m].re * grad.re - a[m].im * grad.im,",
     ),
-    "a warp's last places left out": ("embedding", "m < stop; m += 32", "m + 32 <= stop; m += 32"),
+    "a warp's last places left out": ("embedding", "m < M ? index[m]", "m + 32 < M ? index[m]"),
 }
 
 

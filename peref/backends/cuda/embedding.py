@@ -1,12 +1,15 @@
 """Rows of a table (kernels/embedding.cu)."""
 
-from peref.backends.cuda.arrays import THREADS, blocks, flat, one_line, real, strided
+from peref.backends.cuda.arrays import THREADS, blocks, flat, one_line, packs, real, strided
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse
 from peref.tape import Op
 from peref.xp import namespace
 
-WIDE = 128  # channels of a block of scatter, 32 CHANNELS there
+ROWS, SPREAD = (
+    32,
+    512,
+)  # rows of a block of scatter, as in embedding.cu, and over how many blocks they go first
 
 
 def take_forward(table, index):
@@ -15,14 +18,16 @@ def take_forward(table, index):
         raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
     rows, n, (V, C) = flat(table), one_line(index).astype("int64", copy=False), table.shape
     y = xp.empty((n.size, C), dtype)
-    launch("embedding.gather", strided(n.size * C), THREADS, y, rows, n, n.size, C, V, real=dtype)
+    launch("embedding.gather", strided(packs(y)), THREADS, y, rows, n, n.size, C, V, real=dtype)
     return y.reshape(*index.shape, C), (table.shape, n)
 
 
 def take_backward(saved, dy):
     (V, C), n = saved
     out = namespace(dy).empty((V, C), "float32")
-    launch("embedding.scatter", (V, blocks(C, WIDE)), THREADS, out, one_line(dy), n, n.size, C, real=dy.dtype)
+    R = max(1, min(ROWS, blocks(V, SPREAD)))
+    grid = (blocks(V, R), blocks(C))
+    launch("embedding.scatter", grid, THREADS, out, one_line(dy), n, n.size, C, V, R, real=dy.dtype)
     return out.astype(dy.dtype, copy=False), None
 
 

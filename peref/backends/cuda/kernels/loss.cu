@@ -3,7 +3,7 @@
 //     nll = lse - logit[target]        lse = max + log(sum of exp(logit - max))        y = mean of nll over what is asked
 //     dlogit = (exp(logit - lse) - [target]) dy / count
 //
-// W warps have a row, and a lane BATCH packs of it at a time; single numbers where rows are not in packs. Each lane keeps the largest logit it saw
+// W warps have a row, and a lane BATCH packs of it at a time, backward half as many; single numbers where rows are not in packs. Each lane keeps the largest logit it saw
 // and a sum relative to it, so that a row is read once. What is kept for backward is one number for each row. Bound by memory: the logits are read
 // twice and their gradient is written once. A target beyond V is NaN.
 
@@ -72,13 +72,13 @@ KERNEL nll_mean(real *y, float *count, const float *nll, const i64 *targets, int
 
 template <int N> __device__ inline void gradient(real *d, const real *logits, float lse, i64 t, float share, int V, int W) {
   int step = N * 32 * W;
-  for (int start = N * place_in_row(W); start < V; start += BATCH * step) {
-    float x[BATCH][N];
+  for (int start = N * place_in_row(W); start < V; start += BATCH / 2 * step) {
+    float x[BATCH / 2][N];
 #pragma unroll
-    for (int k = 0; k < BATCH; k++)
+    for (int k = 0; k < BATCH / 2; k++)
       if (start + k * step < V) read<N>(x[k], logits + start + k * step);
 #pragma unroll
-    for (int k = 0; k < BATCH; k++)
+    for (int k = 0; k < BATCH / 2; k++)
       if (int v = start + k * step; v < V) {
 #pragma unroll
         for (int j = 0; j < N; j++) x[k][j] = expf(x[k][j] - lse) * share - (v + j == t ? share : 0);
