@@ -35,6 +35,7 @@ FAILED = {
     1: "a barrier that some threads never reach",
     2: "threads that wait for one another",
     3: "writing beyond the dynamic shared memory",
+    4: "an address that is no multiple of 16",
 }
 
 
@@ -54,7 +55,7 @@ def folder_of_results():
 @cache
 def built(code, options):
     """The shared library of a kernel text."""
-    names = re.findall(r"^KERNEL (\w+)\(", code, re.MULTILINE)
+    names = re.findall(r"^KERNEL(?:_OF\(\w+\))? (\w+)\(", code, re.MULTILINE)
     calls = "\n".join(f'extern "C" void call_{n}(void **a) {{ emulated::invoke({n}, a); }}' for n in names)
     text = f"{SHIM}\n{code}\n{calls}\n"
     defines = [o for o in options if o.startswith("-D")]

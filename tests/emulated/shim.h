@@ -6,7 +6,7 @@
 // soon is then another fiber's number, or the NaN that shared memory starts with. Warp collectives go through slots, with a barrier between writing
 // and reading.
 //
-// Not here: banks, memory order, time, asynchronous copies.
+// Not here: banks, memory order, time.
 
 #include <csetjmp>
 #include <cmath>
@@ -29,9 +29,11 @@ static Dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
 constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
-enum Failure { NONE, DIVERGENT, STUCK, BEYOND };
+constexpr int MOST_SENT = 128;
+enum Failure { NONE, DIVERGENT, STUCK, BEYOND, MISALIGNED };
 
-struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives; };
+struct Way { char *to; const char *from; };
+struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives, sent; Way ways[MOST_SENT]; };
 static Fiber fibers[MOST];
 static unsigned slots[2][MOST][WORDS];
 static char *stacks, *dynamic;
@@ -128,7 +130,8 @@ template <class... A, std::size_t... K> void spread(void (*f)(A...), void **a, s
 template <class... A> void invoke(void (*f)(A...), void **a) { spread(f, a, std::index_sequence_for<A...>{}); }
 }  // namespace emulated
 
-// 0, or why it did not end: 1 a barrier that not all reach, 2 threads that wait for one another, 3 writing beyond the dynamic shared memory.
+// 0, or why it did not end: 1 a barrier that not all reach, 2 threads that wait for one another, 3 writing beyond the dynamic shared memory, 4 an address
+// that is no multiple of 16.
 extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *block, int shared, unsigned long long seed) {
   using namespace emulated;
   kernel = call, arguments = a, failure = NONE, state = seed * 2654435769u + 88172645463325252u;
@@ -211,6 +214,37 @@ static inline unsigned bf16_pair(float low, float high) {  // to the nearest, of
     found |= (given[k] == given[k] ? (u + 0x7fffu + (u >> 16 & 1)) >> 16 : 0x7fffu) << 16 * k;
   }
   return found;
+}
+
+static inline float exp2_approx(float x) { return std::exp2(x); }
+
+template <bool TURNED> static inline void ldmatrix(unsigned *to, const void *row) {
+  unsigned words[2];
+  std::memcpy(words, &row, sizeof row);
+  if ((unsigned long long)row % 16) emulated::failure = emulated::MISALIGNED;
+  unsigned(*all)[emulated::WORDS] = emulated::exchange(words, 2);
+  int g = (emulated::me & 31) / 4, t = emulated::me % 4;
+  for (int m = 0; m < 4; m++) {
+    const unsigned short *rows[8];
+    for (int r = 0; r < 8; r++) std::memcpy(&rows[r], all[8 * m + r], sizeof rows[r]);
+    to[m] = TURNED ? rows[2 * t][g] | (unsigned)rows[2 * t + 1][g] << 16 : rows[g][2 * t] | (unsigned)rows[g][2 * t + 1] << 16;
+  }
+  emulated::warp_barrier();  // what they point to is read before a lane goes on and overwrites it
+}
+
+// What is sent arrives when the thread waits for it, and until then nobody has it.
+static inline void cp_async(void *to, const void *from, bool there) {
+  emulated::Fiber &mine = emulated::fibers[emulated::me];
+  if ((unsigned long long)to % 16 || (unsigned long long)from % 16) emulated::failure = emulated::MISALIGNED;
+  if (mine.sent == emulated::MOST_SENT) emulated::failure = emulated::BEYOND;
+  else mine.ways[mine.sent++] = {(char *)to, there ? (const char *)from : nullptr};
+}
+static inline void cp_async_wait() {
+  emulated::Fiber &mine = emulated::fibers[emulated::me];
+  for (int k = 0; k < mine.sent; k++)
+    if (mine.ways[k].from) std::memcpy(mine.ways[k].to, mine.ways[k].from, 16);
+    else std::memset(mine.ways[k].to, 0, 16);
+  mine.sent = 0;
 }
 
 static inline unsigned tf32(float x) {  // to the nearest, of two the one further from 0

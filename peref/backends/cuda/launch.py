@@ -1,9 +1,9 @@
 """Launch: the one place that compiles kernels, and that checks each call against the kernel's own
 declaration.
 
-A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(...)`. A compiled variant is
-(file, defines); it is made when it is first called and kept by CuPy on disk. Only CuPy's public names are
-used, on arrays that are given: nothing here imports it.
+A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(...)` or
+`KERNEL_OF(blocks) name(...)`. A compiled variant is (file, defines); it is made when it is first called and
+kept by CuPy on disk. Only CuPy's public names are used, on arrays that are given: nothing here imports it.
 """
 
 import hashlib
@@ -65,7 +65,9 @@ def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
     name.
     """
     found = {}
-    for name, inside in re.findall(r"^KERNEL (\w+)\((.*?)\) \{", source(file), re.DOTALL | re.MULTILINE):
+    for name, inside in re.findall(
+        r"^KERNEL(?:_OF\(\w+\))? (\w+)\((.*?)\) \{", source(file), re.DOTALL | re.MULTILINE
+    ):
         parts = [re.fullmatch(r"(?:const )?(\w+) (\*?)(MAYBE )?(\w+)", p.strip()) for p in inside.split(",")]
         found[name] = [(m[1], bool(m[2]), bool(m[3]), m[4]) for m in parts if m]
         assert len(found[name]) == len(parts), f"{file}.{name}: a parameter is not understood"

@@ -15,10 +15,17 @@
 #include "tile.cuh"
 #include "attention.cuh"
 
-KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index,
-               const real *MAYBE term, const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D,
-               int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale,
-               const float *MAYBE ahead, const float *MAYBE far, float limit) {
+// blocks of a processor, which share its registers
+#if defined(BF16) && __CUDA_ARCH__ == 900
+constexpr int RESIDENT = WIDTH == 128 ? 3 : 4;
+#else
+constexpr int RESIDENT = 2;
+#endif
+
+KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index,
+          const real *MAYBE term, const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D,
+          int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale,
+          const float *MAYBE ahead, const float *MAYBE far, float limit) {
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND];
   elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD;
@@ -39,37 +46,50 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
     reach[i] = fabsf(scale) * sqrtf(row_sum(reach[i])) * 1.0001f;  // what rounding takes away comes back
   }
   int low = first / LOOP, count = max((stop + LOOP - 1) / LOOP - low, 0);
-  for (int step = 0; step < count; step++) {
-    int n = ahead ? low + count - 1 - step : low + step, s = n * LOOP;
+  auto key = [&](int step) { return (ahead ? low + count - 1 - step : low + step) * LOOP; };
+  auto next = [&](int step) {  // the first from `step` on of which something is in a query's document
+    while (step < count && apart(at, b, tile, OWN, key(step), LOOP)) step++;
+    return step;
+  };
+  auto load_keys = [&](int step) {
+    int s = key(step);
+    if (step < count) load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
+  };
+  int step = next(0), then;
+  load_keys(step);
+  for (; step < count; step = then) {
+    int s = key(step);
     if (ahead) {
-      float size = ahead[((i64)b * G + g) * ((S + LOOP - 1) / LOOP) + n];
+      float size = ahead[((i64)b * G + g) * ((S + LOOP - 1) / LOOP) + s / LOOP];
       float most = far[(i64)h * N + min(max(S - T + tile - (s + LOOP - 1) - nearest, 0), N - 1)];
       bool done = true;
       for (int i = 0; i < 2; i++) done = done && (tile + mine + row_of(2 * i) >= T || reach[i] * size + most < top[i] + limit);
       if (__syncthreads_and(done)) break;
     }
-    if (apart(at, b, tile, OWN, s, LOOP)) continue;
-    load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
+    cp_async_wait();
+    __syncthreads();  // the keys are there, and nobody reads the values before
     load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
     load_band(band, at, h, tile, s, LOOP - 1);
-    __syncthreads();
     float p[LOOP / 8][4], scaled[2], most[2] = {-infinity(), -infinity()};
     clear<LOOP>(p);
     multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
+    cp_async_wait();
+    __syncthreads();  // the values are there, and nobody reads the keys any more
+    load_keys(then = next(step + 1));
     logits<false>(p, at, band, b, h, tile, s, mine);
     each<LOOP>(p, [&](float &x, int c, int, int) { most[c / 2] = fmaxf(most[c / 2], x); });
     for (int i = 0; i < 2; i++) {
       most[i] = fmaxf(top[i], row_max(most[i]));
       float from = most[i] == -infinity() ? 0 : most[i];
-      scaled[i] = expf(top[i] - from);
+      scaled[i] = exp_approx(top[i] - from);
       top[i] = most[i], most[i] = from;
       sum[i] *= scaled[i];
     }
-    each<LOOP>(p, [&](float &x, int c, int, int) { sum[c / 2] += x = expf(x - most[c / 2]); });
+    each<LOOP>(p, [&](float &x, int c, int, int) { sum[c / 2] += x = exp_approx(x - most[c / 2]); });
     each<WIDTH>(acc, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
     multiply_own<LOOP, WIDTH, true>(acc, p, of_v, LD);
-    __syncthreads();
   }
+  cp_async_wait();
 
   for (int i = 0; i < 2; i++) {
     sum[i] = row_sum(sum[i]);

@@ -15,6 +15,13 @@
 #include "tile.cuh"
 #include "attention.cuh"
 
+// blocks of a processor, which share its registers
+#if __CUDA_ARCH__ == 900 && (defined(BF16) || defined(TF32))
+constexpr int RESIDENT = WIDTH == 32 || sizeof(real) == 4 ? 3 : 2;
+#else
+constexpr int RESIDENT = 2;
+#endif
+
 // delta [B,H,T], a warp for each row of o and dy [B,T,H,E]
 KERNEL inner(float *delta, const real *dy, const real *o, i64 M, int H, int T, int E) {
   i64 m = (i64)blockIdx.x * (blockDim.x / 32) + warp();
@@ -27,11 +34,10 @@ KERNEL inner(float *delta, const real *dy, const real *o, i64 M, int H, int T, i
 }
 
 // A block has head blockIdx.y and, of all pieces of 64 queries of all sequences, every gridDim.x-th. dterm [B,H,T,S] holds 0 before.
-KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAYBE parts, const real *dy, const float *delta, const float *lse,
-               const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term,
-               const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int B, int H, int G, int T, int S, int D, int E, int N,
-               int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale,
-               const int *MAYBE starts) {
+KERNEL_OF(RESIDENT) queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAYBE parts, const real *dy, const float *delta,
+          const float *lse, const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term,
+          const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int B, int H, int G, int T, int S, int D, int E, int N,
+          int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale, const int *MAYBE starts) {
   constexpr int LDS = LOOP + 1;
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND];
@@ -62,13 +68,14 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
       load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
       load_band(band, at, h, tile, s, LOOP - 1);
+      cp_async_wait();
       __syncthreads();
       float p[LOOP / 8][4], ds[LOOP / 8][4], sum[2] = {0, 0};
       clear<LOOP>(p), clear<LOOP>(ds);
       multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
       multiply<WIDTH, LOOP, false, false>(ds, of_y + mine * LD, LD, of_v, LD);
       logits<false>(p, at, band, b, h, tile, s, mine);
-      each<LOOP>(p, [&](float &x, int c, int, int) { x = expf(x - line[c / 2]); });
+      each<LOOP>(p, [&](float &x, int c, int, int) { x = exp_approx(x - line[c / 2]); });
 #pragma unroll
       for (int n = 0; n < LOOP / 8; n++)
         for (int c = 0; c < 4; c++) sum[c / 2] += ds[n][c] = p[n][c] * (ds[n][c] - inside[c / 2]);
@@ -107,10 +114,10 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
 // makes SPAN columns of dk and dv, those from SPAN blockIdx.z on: a thread has no registers for more.
 constexpr int SPAN = WIDTH * (int)sizeof(real) > 256 ? WIDTH / 2 : WIDTH;
 
-KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const float *delta, const float *lse, const real *q, const real *k,
-            const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term, const double *MAYBE row,
-            const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D, int E, int N, int nearest, int causal, int window,
-            i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale, const int *MAYBE stops) {
+KERNEL_OF(RESIDENT) keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const float *delta, const float *lse, const real *q,
+          const real *k, const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term, const double *MAYBE row,
+          const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D, int E, int N, int nearest, int causal, int window,
+          i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale, const int *MAYBE stops) {
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND], line[LOOP], inside[LOOP];
   __shared__ double total[OWN];
@@ -136,12 +143,13 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
         line[c] = t + c < T ? lse[head + t + c] : infinity();
         inside[c] = t + c < T ? delta[head + t + c] : 0;
       }
+      cp_async_wait();
       __syncthreads();
       float p[LOOP / 8][4], ds[LOOP / 8][4], sum[2] = {0, 0};
       clear<LOOP>(p);
       multiply<WIDTH, LOOP, false, false>(p, of_k + mine * LD, LD, of_q, LD);
       logits<true>(p, at, band, b, h, t, tile, mine);
-      each<LOOP>(p, [&](float &x, int, int, int l) { x = expf(x - line[l]); });
+      each<LOOP>(p, [&](float &x, int, int, int l) { x = exp_approx(x - line[l]); });
       multiply_own<LOOP, SPAN, true>(of_dv, p, of_y + from, LD);
       clear<LOOP>(ds);
       multiply<WIDTH, LOOP, false, false>(ds, of_v + mine * LD, LD, of_y, LD);

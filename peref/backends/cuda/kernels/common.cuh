@@ -1,10 +1,11 @@
 // What every kernel file begins with: number types and sums over a warp.
 //
 // No header of CUDA's is included, so that NVRTC needs no path to one. The signature of a kernel is the one declared behind KERNEL: launch.py
-// reads it there. MAYBE marks a pointer that may be null. `real` is the type that arrays have in memory; what is computed is float.
+// reads it there; KERNEL_OF has 128 threads in a block and says how many blocks must fit on a processor. MAYBE marks a pointer that may be null. `real` is the type that arrays have in memory; what is computed is float.
 // PTX stands between #ifndef EMULATED and #endif; the tests that run kernels on the CPU bring their own twins of what is there.
 
 #define KERNEL extern "C" __global__ void
+#define KERNEL_OF(blocks) extern "C" __global__ void __launch_bounds__(128, blocks)
 #define MAYBE
 #define ALL 0xffffffffu
 #ifndef EMULATED
@@ -39,6 +40,17 @@ __device__ inline unsigned bf16_pair(float low, float high) {
 #endif
 
 __device__ inline bf16 rounded(float x) { return {(unsigned short)bf16_pair(x, 0)}; }
+
+#ifndef EMULATED
+// 2^x, to 2 units in the last place
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#endif
+
+__device__ inline float exp_approx(float x) { return exp2_approx(1.44269504f * x); }  // e^x
 
 __device__ inline void put(double *p, float x) { *p = x; }
 __device__ inline void put(float *p, float x) { *p = x; }

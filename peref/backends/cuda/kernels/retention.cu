@@ -12,6 +12,7 @@
 #include "common.cuh"
 #include "tile.cuh"
 
+constexpr int RESIDENT = sizeof(real) == 2 ? 3 : 2;  // blocks of a processor, which share its registers
 constexpr int CHUNK = 64, SLICE = 64, WARP_ROWS = 16, LD = WIDTH + PAD, LDS = SLICE + PAD;
 constexpr int PART = WIDTH * (int)sizeof(real) > 256 ? 32 : 64, LDP = PART + PAD;  // columns of v at a time; wide float32 fills 99 KiB with 32
 
@@ -66,6 +67,7 @@ KERNEL states(float *states, const real *x, const real *y, const float *MAYBE fi
       put(&of_x[m * LDS + c], m < at.size && d0 + c < D ? wide(x[(row + (i64)m * H) * D + d0 + c]) * factor : 0);
     }
     load<CHUNK, SLICE>(of_y, LDS, y + row * E + e0, (i64)H * E, at.size, E - e0);
+    cp_async_wait();
     __syncthreads();
     float over = at.over();
     each<SLICE>(s, [&](float &x, int, int, int) { x *= over; });
@@ -101,6 +103,7 @@ KERNEL outputs(real *to, const real *x, const real *z, const real *w, const floa
   load<CHUNK, WIDTH>(of_z, LD, z + row * D, (i64)H * D, at.size, D);
   load<CHUNK, PART>(of_w, LDP, w + row * E + e0, (i64)H * E, at.size, E - e0);
   load_state(of_s, states + ((i64)line * (chunks + 1) + number + turned) * D * E, D, E, e0);
+  cp_async_wait();
   __syncthreads();
   float p[CHUNK / 8][4], acc[PART / 8][4];
   clear<PART>(acc), clear<CHUNK>(p);
@@ -116,7 +119,7 @@ KERNEL outputs(real *to, const real *x, const real *z, const real *w, const floa
 }
 
 // to [B,T,H,D] = (x w' within) z + (x states') factor: dq of dy, v, k, states; or, turned, dk of v, dy, q, dstates; summed over slices of E in order
-KERNEL gradients(real *to, const real *x, const real *w, const real *z, const float *states, const double *log_decay, const i64 *MAYBE runs, int H,
+KERNEL_OF(RESIDENT) gradients(real *to, const real *x, const real *w, const real *z, const float *states, const double *log_decay, const i64 *MAYBE runs, int H,
                  int T, int D, int E, int turned, float scale) {
   DYNAMIC_SHARED(memory);
   __shared__ float power[CHUNK + 1];
@@ -133,6 +136,7 @@ KERNEL gradients(real *to, const real *x, const real *w, const real *z, const fl
     load<CHUNK, PART>(of_x, LDP, x + row * E + e0, (i64)H * E, at.size, E - e0);
     load<CHUNK, PART>(of_w, LDP, w + row * E + e0, (i64)H * E, at.size, E - e0);
     load_state(of_s, states + ((i64)line * (chunks + 1) + number + turned) * D * E, D, E, e0);
+    cp_async_wait();
     __syncthreads();
     multiply<PART, CHUNK, false, false>(p, of_x + mine * LDP, LDP, of_w, LDP);
     multiply<PART, WIDTH, false, false>(acc, of_x + mine * LDP, LDP, of_s, LDP);

@@ -10,9 +10,9 @@
 
 typedef real elem;
 #ifdef BF16
-constexpr int DEPTH = 16;
+constexpr int DEPTH = 16, STEPS = 8;
 #else
-constexpr int DEPTH = 8;
+constexpr int DEPTH = 8, STEPS = 1;  // STEPS of K at a time: more hold more numbers than a thread has registers
 #endif
 constexpr int PAD = 8;  // numbers between the rows of a tile: lanes that read along the rows do not meet in a bank
 
@@ -34,31 +34,52 @@ __device__ inline void mma_bf16(float *d, const unsigned *a, const unsigned *b) 
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+__device__ inline unsigned in_shared(const void *p) {
+  unsigned address;
+  asm("{ .reg .u64 whole; cvta.to.shared.u64 whole, %1; cvt.u32.u64 %0, whole; }" : "=r"(address) : "l"(p));
+  return address;
+}
+
+// Four 8 x 8 squares of 16-bit numbers in shared memory: lane 8 m + r gives where row r of square m begins, 16 bytes aligned, and gets of each
+// square numbers 2t and 2t + 1 of row g or, turned, of column g.
+template <bool TURNED> __device__ inline void ldmatrix(unsigned *to, const void *row) {
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(in_shared(row))
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(in_shared(row))
+                 : "memory");
+}
+
+// 16 bytes on their way to shared memory, or 0 there; they are there for this thread after cp_async_wait(), for its block after a barrier behind that
+__device__ inline void cp_async(void *to, const void *from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(in_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+__device__ inline void cp_async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
 
-// COUNT words of a lane: numbers k and k + 1 of `row`, which lie side by side or, turned, `ld` apart
+// A lane's share of a product's sides, in words: of a [16,DEPTH] 4, of b [16,DEPTH], two columns of the product's, 2 and 2.
 #ifdef BF16
 struct Words {
   unsigned whole[4];
 };
-template <bool TURNED> __device__ inline void take(Words &to, int n, const elem *x, int ld, int row, int k) {
-  to.whole[n] = TURNED ? x[k * ld + row].bits | (unsigned)x[(k + 1) * ld + row].bits << 16 : *(const unsigned *)&x[row * ld + k];
-}
 template <bool TURNED> __device__ inline void take_a(Words &to, const elem *x, int ld, int k) {
-  int g = lane() / 4, t = lane() % 4;
-  for (int n = 0; n < 4; n++) take<TURNED>(to, n, x, ld, g + n % 2 * 8, k + 2 * t + n / 2 * 8);
+  int r = lane() % 8, right = lane() / 16 * 8, down = lane() / 8 % 2 * 8;
+  ldmatrix<TURNED>(to.whole, TURNED ? &x[(k + right + r) * ld + down] : &x[(down + r) * ld + k + right]);
 }
 template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, int ld, int row, int k) {
-  int g = lane() / 4, t = lane() % 4;
-  for (int n = 0; n < 2; n++) take<TURNED>(to, n, x, ld, row + g, k + 2 * t + n * 8);
+  int r = lane() % 8, right = lane() / 8 % 2 * 8, down = lane() / 16 * 8;
+  ldmatrix<TURNED>(to.whole, TURNED ? &x[(k + right + r) * ld + row + down] : &x[(row + down + r) * ld + k + right]);
 }
 __device__ inline void take_own(Words &to, const float (*p)[4], int k) {
-  for (int n = 0; n < 4; n++) {
-    const float *two = &p[k / 8 + n / 2][n % 2 * 2];
-    to.whole[n] = rounded(two[0]).bits | (unsigned)rounded(two[1]).bits << 16;
-  }
+  for (int n = 0; n < 4; n++) to.whole[n] = bf16_pair(p[k / 8 + n / 2][n % 2 * 2], p[k / 8 + n / 2][n % 2 * 2 + 1]);
 }
-__device__ inline void add_product(float *acc, const Words &a, const Words &b) { mma_bf16(acc, a.whole, b.whole); }
+__device__ inline void add_product(float *acc, const Words &a, const Words &b, int column) { mma_bf16(acc, a.whole, b.whole + 2 * column); }
 #else
 struct Words {
   unsigned hi[4], lo[4];
@@ -78,56 +99,56 @@ template <bool TURNED> __device__ inline void take_a(Words &to, const elem *x, i
 }
 template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, int ld, int row, int k) {
   int g = lane() / 4, t = lane() % 4;
-  for (int n = 0; n < 2; n++) take(to, n, TURNED ? x[(k + 2 * t + n) * ld + row + g] : x[(row + g) * ld + k + 2 * t + n]);
+  for (int n = 0; n < 4; n++) {
+    int r = row + g + n / 2 * 8, at = k + 2 * t + n % 2;
+    take(to, n, TURNED ? x[at * ld + r] : x[r * ld + at]);
+  }
 }
 __device__ inline void take_own(Words &to, const float (*p)[4], int k) {
   for (int n = 0; n < 4; n++) take(to, n, p[k / 8][n % 2 * 2 + n / 2]);
 }
-__device__ inline void add_product(float *acc, const Words &a, const Words &b) {
+__device__ inline void add_product(float *acc, const Words &a, const Words &b, int column) {
 #ifdef TF32
-  mma_tf32(acc, a.hi, b.hi);
+  mma_tf32(acc, a.hi, b.hi + 2 * column);
 #else
   float d[4] = {};
-  mma_tf32(d, a.lo, b.hi);
-  mma_tf32(d, a.hi, b.lo);
-  mma_tf32(d, a.hi, b.hi);
+  mma_tf32(d, a.lo, b.hi + 2 * column);
+  mma_tf32(d, a.hi, b.lo + 2 * column);
+  mma_tf32(d, a.hi, b.hi + 2 * column);
   for (int c = 0; c < 4; c++) acc[c] += d[c];
 #endif
 }
 #endif
 
+// acc [N/8][4] += a b^T for the step k of K
+template <int N, bool B_TURNED> __device__ inline void add_step(float (*acc)[4], const Words &a, const elem *b, int ldb, int k) {
+#pragma unroll
+  for (int n = 0; n < N; n += 16) {
+    Words of_b;
+    take_b<B_TURNED>(of_b, b, ldb, n, k);
+    add_product(acc[n / 8], a, of_b, 0);
+    add_product(acc[n / 8 + 1], a, of_b, 1);
+  }
+}
+
 // acc [N/8][4] += a b^T; a [16,K] or, A_TURNED, [K,16] and b [N,K] or [K,N] in shared memory, rows lda and ldb apart
 template <int K, int N, bool A_TURNED, bool B_TURNED>
 __device__ inline void multiply(float (*acc)[4], const elem *a, int lda, const elem *b, int ldb) {
-#pragma unroll
-  for (int half = 0; half < N; half += 64) {
-#pragma unroll 1  // of steps and columns; unrolled they hold more numbers than a thread has registers
-    for (int k = 0; k < K; k += DEPTH) {
-      Words of_a, of_b;
-      take_a<A_TURNED>(of_a, a, lda, k);
-#pragma unroll
-      for (int n = half; n < half + 64 && n < N; n += 8) {
-        take_b<B_TURNED>(of_b, b, ldb, n, k);
-        add_product(acc[n / 8], of_a, of_b);
-      }
-    }
+#pragma unroll STEPS
+  for (int k = 0; k < K; k += DEPTH) {
+    Words of_a;
+    take_a<A_TURNED>(of_a, a, lda, k);
+    add_step<N, B_TURNED>(acc, of_a, b, ldb, k);
   }
 }
 
 // The same with a product of tiles p [16,K] on the left, each lane's share of it: the steps of K lie so that a lane has what it needs.
 template <int K, int N, bool B_TURNED> __device__ inline void multiply_own(float (*acc)[4], const float (*p)[4], const elem *b, int ldb) {
 #pragma unroll
-  for (int half = 0; half < N; half += 64) {
-#pragma unroll
-    for (int k = 0; k < K; k += DEPTH) {
-      Words of_a, of_b;
-      take_own(of_a, p, k);
-#pragma unroll
-      for (int n = half; n < half + 64 && n < N; n += 8) {
-        take_b<B_TURNED>(of_b, b, ldb, n, k);
-        add_product(acc[n / 8], of_a, of_b);
-      }
-    }
+  for (int k = 0; k < K; k += DEPTH) {
+    Words of_a;
+    take_own(of_a, p, k);
+    add_step<N, B_TURNED>(acc, of_a, b, ldb, k);
   }
 }
 
@@ -158,18 +179,15 @@ __device__ inline float row_max(float x) {
   return fmaxf(x, __shfl_xor_sync(ALL, x, 2));
 }
 
-struct __align__(16) Sixteen {
-  unsigned words[4];
-};
-
-// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0. 16 bytes at a
-// time where rows are whole sixteens and begin at one, else number by number.
+// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0. They are sent 16
+// bytes at a time where rows are whole sixteens and begin at one, else copied number by number: cp_async_wait() and a barrier have to follow.
 template <int ROWS, int COLUMNS> __device__ inline void load(elem *to, int ld, const real *from, i64 stride, int rows, int width) {
   constexpr int MANY = 16 / (int)sizeof(real), SIXTEENS = COLUMNS / MANY;
   if (width % MANY == 0 && stride % MANY == 0 && (unsigned long long)from % 16 == 0) {
     for (int k = threadIdx.x; k < ROWS * SIXTEENS; k += blockDim.x) {
       int r = k / SIXTEENS, c = k % SIXTEENS * MANY;
-      *(Sixteen *)&to[r * ld + c] = r < rows && c < width ? *(const Sixteen *)&from[r * stride + c] : Sixteen{};
+      bool there = r < rows && c < width;
+      cp_async(&to[r * ld + c], there ? &from[r * stride + c] : from, there);
     }
     return;
   }
