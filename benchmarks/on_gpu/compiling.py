@@ -4,6 +4,7 @@ CuPy has it on disk, and no row that is measured compiles anything.
 """
 
 import multiprocessing
+import os
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from on_gpu.shapes import of
 from peref.backends.cuda.launch import VARIANTS, declared, module
 from peref.encodings import names
 
-GROUPS = 9  # of encodings
+GROUPS, WORKERS = 9, 16  # of encodings; processes at most, as each has half a gigabyte of the device
 
 
 def described(xp: Any, file: str, defines: dict[str, int]) -> list[str]:
@@ -79,7 +80,8 @@ def groups(emulated: bool) -> list[tuple[str, Any]]:
 
 def compiling(s: Session) -> None:
     began, files = time.perf_counter(), ("optimizer",) if s.emulated else VARIANTS
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    workers, context = min(WORKERS, os.cpu_count() or 1), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context) as pool:
         every = {
             file: [pool.submit(variant, s.emulated, file, defines) for defines in VARIANTS[file]]
             for file in files
