@@ -133,7 +133,8 @@ def settings_of_heads(this: Pass, number: int) -> dict[str, Any]:
 
 def last_keys(new: Arrays, at: At) -> Arrays:
     """A layer's cache, of its keys those that the next queries may see."""
-    columns = at.kept(at.S)
+    if (columns := at.kept(at.S)) is None:
+        return new
     return {name: a.among(columns) if isinstance(a, Kept) else a for name, a in new.items()}
 
 

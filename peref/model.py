@@ -7,7 +7,6 @@ decode knows of a cache.
 # ruff: noqa: F401, F811  (who has a model has its parameters and its cache from here)
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,4 +142,4 @@ def decode(
     for layer, old in enumerate(cache.layers):
         x, new = block(this, layer, x, old)  # [B,T,C]
         layers.append(new)
-    return head(this, x), replace(cache, j=this.at.j, seg=this.at.seg, layers=tuple(layers), B=len(tokens))
+    return head(this, x), Cache(cache.n, this.at.j, this.at.seg, tuple(layers), len(tokens))

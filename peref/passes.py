@@ -6,6 +6,7 @@ Not here: the layers themselves (layers.py), the place (ops/place.py).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from peref import hooks
@@ -18,7 +19,7 @@ from peref.xp import Arrays
 
 FUSED = ("swiglu", "gelu")  # activations that Backend.activated_linear and Backend.token know
 # fields that Backend.token knows at their defaults alone; experts are asked of each layer
-OF_TOKEN = ("cross", *(name for name in UNUSUAL if name not in (*AROUND, "experts", *OF_EXPERTS)))
+OF_TOKEN = attrgetter("cross", *(name for name in UNUSUAL if name not in (*AROUND, "experts", *OF_EXPERTS)))
 
 
 class Tables(NamedTuple):
@@ -67,7 +68,7 @@ def start_pass(
         place = layer.place(at)
         moved[sees] = there if place is at else be.place(place)
     places = [moved[layer.sees] for layer in layers]
-    usual = cfg.activation in FUSED and all(getattr(cfg, n) == getattr(Config, n) for n in OF_TOKEN)
+    usual = alone and cfg.activation in FUSED and OF_TOKEN(cfg) == OF_TOKEN(Config)
     made: dict[Any, Tables] = {}
     found = []
     for number, (layer, p, place) in enumerate(zip(layers, inside, places, strict=True)):
@@ -78,11 +79,10 @@ def start_pass(
             of_heads = tables[0] and any(a is not None and a.ndim == 4 for a in tables[0])
             more = factor is not None or place.everywhere is not None or of_heads
             more = more or bool(layer.softcap or layer.sinks or layer.cosine or layer.experts)
-            more = more or not usual or not alone
-            if be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
-                settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "norm", "eps")}
-                settings |= {"F": layer.F, "layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
-                token = be.token(*tables, at=place, **settings)
+            if usual and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
+                sizes = {"C": cfg.C, "H": cfg.H, "G": cfg.G, "D": cfg.D, "F": layer.F}
+                how = {"norm": cfg.norm, "eps": cfg.eps, "scale": hooks.softmax_scale(pe, cfg.D)}
+                token = be.token(*tables, at=place, **sizes, **how, layout=layer.layout)
             made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
     beside = None

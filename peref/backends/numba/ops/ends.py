@@ -14,15 +14,15 @@ def take_forward(table, index):
     float32("take", table)
     if table.ndim != 2:
         raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
-    t, n = contiguous_rows(table), whole_numbers("take: the rows", index)
-    if n.size and not (n.min() >= 0 and n.max() < len(t)):
-        raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
+    n = whole_numbers("take: the rows", index)
+    if n.size and n.view(np.uint64).max() >= len(table):  # a negative number is a large one
+        raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(table)}")
     if len(n) < FEW:
-        y = t[n]
+        y = table[n]
     else:
-        y = np.empty((len(n), t.shape[1]), np.float32)
-        kernels("embedding").take(y, t, n)
-    return y.reshape(*index.shape, -1), (t.shape, n)
+        y = np.empty((len(n), table.shape[1]), np.float32)
+        kernels("embedding").take(y, contiguous_rows(table), n)
+    return y.reshape(*index.shape, -1), (table.shape, n)
 
 
 def take_backward(saved, dy):

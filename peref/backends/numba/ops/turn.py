@@ -13,8 +13,8 @@ from peref.tape import Op
 
 def cos_sin(angle, gain):
     """Made in float64, gained, and cast once."""
-    g = 1.0 if gain is None else np.broadcast_to(gain, np.broadcast_shapes(gain.shape, angle.shape))
-    return [np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin)]
+    made = np.cos(angle), np.sin(angle)
+    return [np.ascontiguousarray(a if gain is None else a * gain, np.float32) for a in made]
 
 
 def heads_apart(*given):
