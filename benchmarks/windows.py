@@ -108,7 +108,7 @@ def decoding(window: int | None, count: int, threads: int) -> tuple[int, int, fl
     for first, stop in itertools.pairwise(cuts):
         _, cache = model.decode(cfg, p, text[:, first:stop], cache, be=be)
     kept = [layer[name] for layer in cache.layers for name in "kv"]
-    return sum(x.rows.nbytes for x in kept), sum(x.whole.nbytes for x in kept), measure.peak_mib()
+    return sum(x.rows.nbytes for x in kept), sum(x.buffer.nbytes for x in kept), measure.peak_mib()
 
 
 def memory_of_decoding(a: argparse.Namespace) -> int:

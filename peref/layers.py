@@ -219,7 +219,7 @@ def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]
     if k is None or v is None:
         k = v = Kept(namespace(x).empty((len(x), cfg.G, 0, cfg.D), x.dtype))
     k, v = k.longer(1), v.longer(1)
-    y = token(x, this.weights[layer], k.whole, v.whole, k.first)  # [B,1,C]
+    y = token(x, this.weights[layer], k.buffer, v.buffer, k.first)  # [B,1,C]
     return y, last_keys({"k": k, "v": v, "state": {}}, this.places[layer])
 
 

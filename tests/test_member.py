@@ -181,7 +181,7 @@ def test_a_window_keeps_its_own_keys_alone():
         memory = model.decode(cfg, p, x[:, t : t + 1], memory)[1]
     assert [layer["k"].rows.shape[2] for layer in memory.layers] == [4, 1, 300, 41]
     for layer, kept in zip(memory.layers, (4, 1, None, 41), strict=True):
-        assert kept is None or layer["v"].whole.shape[2] <= 2 * (kept + LEAST)
+        assert kept is None or layer["v"].buffer.shape[2] <= 2 * (kept + LEAST)
     same([layer["k"].rows for layer in before.layers], held, 0)
 
 
@@ -190,7 +190,7 @@ def test_the_last_rows_of_what_is_kept():
     rows = np.arange(7.0).reshape(1, 1, 7, 1)
     whole = Kept(rows[:, :, :1]).joined(rows[:, :, 1:])
     few = whole.last(3)
-    assert few.whole is whole.whole
+    assert few.buffer is whole.buffer
     same(few.rows, rows[:, :, 4:], 0)
     one, other = few.joined(rows[:, :, :1]), few.joined(rows[:, :, 1:2])
     same(one.rows.ravel(), np.array([4.0, 5, 6, 0]), 0)
@@ -198,7 +198,7 @@ def test_the_last_rows_of_what_is_kept():
     same(whole.rows, rows, 0)
     assert whole.last(None) is whole.last(7) is whole
     large = Kept(np.zeros((1, 1, 1000, 1)))
-    assert large.last(3).whole.shape[2] == 3
+    assert large.last(3).buffer.shape[2] == 3
 
 
 def test_numba_has_the_same_settings():

@@ -653,8 +653,8 @@ def test_two_go_on_from_one_cache():
     before = start.layers[0]["k"].rows.copy()
     _, one = model.decode(cfg, p, tokens[:, 4:5], start)
     _, two = model.decode(cfg, p, (tokens[:, 4:5] + 1) % cfg.V, start)
-    assert one.layers[0]["k"].whole is start.layers[0]["k"].whole
-    assert two.layers[0]["k"].whole is not start.layers[0]["k"].whole
+    assert one.layers[0]["k"].buffer is start.layers[0]["k"].buffer
+    assert two.layers[0]["k"].buffer is not start.layers[0]["k"].buffer
     same(start.layers[0]["k"].rows, before, 0)
     for memory, fifth in ((one, tokens[:, 4:5]), (two, (tokens[:, 4:5] + 1) % cfg.V)):
         whole = np.concatenate([tokens[:, :4], fifth, tokens[:, 5:]], 1)

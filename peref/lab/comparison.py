@@ -291,7 +291,7 @@ def memory(cfg: Config, params: Arrays) -> dict[str, float]:
     def size(kept: Any) -> int:
         if isinstance(kept, dict):
             return sum(map(size, kept.values()))
-        return 0 if kept is None else getattr(kept, "whole", kept).nbytes
+        return 0 if kept is None else getattr(kept, "buffer", kept).nbytes
 
     half, sizes = cfg.L // 2, []
     for T in (half, 2 * half):

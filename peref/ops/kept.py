@@ -10,45 +10,45 @@ LEAST = 64  # slots that are added at once
 
 
 class Kept:
-    """Rows [B,heads,S,...] of S tokens: the slots of `whole` from `first` to one before `stop`.
+    """Rows [B,heads,S,...] of S tokens: the slots of `buffer` from `first` to one before `stop`.
 
     `longer` gives the same rows with space behind them. The first that goes on from some rows takes the slots
     behind them, any other gets a copy: rows that somebody holds never change.
     """
 
-    __slots__ = ("first", "stop", "taken", "whole")
+    __slots__ = ("buffer", "first", "stop", "taken")
 
     def __init__(self, rows: Any) -> None:
-        self.whole, self.first, self.stop = rows, 0, rows.shape[2]
-        self.taken = [self.stop]  # slots of `whole` that are somebody's, shared by all that lie in it
+        self.buffer, self.first, self.stop = rows, 0, rows.shape[2]
+        self.taken = [self.stop]  # slots of `buffer` that are somebody's, shared by all that lie in it
 
     def _part(self, first: int, stop: int) -> "Kept":
         new = object.__new__(Kept)
-        new.whole, new.taken, new.first, new.stop = self.whole, self.taken, first, stop
+        new.buffer, new.taken, new.first, new.stop = self.buffer, self.taken, first, stop
         return new
 
     @property
     def rows(self) -> Any:
-        return self.whole[:, :, self.first : self.stop]
+        return self.buffer[:, :, self.first : self.stop]
 
     def longer(self, tokens: int) -> "Kept":
         """The same and `tokens` slots more, whose content is anything."""
         stop = self.stop + tokens
-        if self.taken[0] == self.stop and stop <= self.whole.shape[2]:
+        if self.taken[0] == self.stop and stop <= self.buffer.shape[2]:
             self.taken[0] = stop
             return self._part(self.first, stop)
         S = self.stop - self.first
-        B, heads, _, *rest = self.whole.shape
+        B, heads, _, *rest = self.buffer.shape
         room = S + tokens + max((S + tokens) // 2, LEAST)
-        new = Kept(empty_at_line((B, heads, room, *rest), self.whole))
-        new.whole[:, :, :S] = self.rows
+        new = Kept(empty_at_line((B, heads, room, *rest), self.buffer))
+        new.buffer[:, :, :S] = self.rows
         new.stop = new.taken[0] = S + tokens
         return new
 
     def joined(self, rows: Any) -> "Kept":
         """These rows and then `rows` [B,heads,T,...]."""
         new = self.longer(rows.shape[2])
-        new.whole[:, :, new.stop - rows.shape[2] : new.stop] = rows
+        new.buffer[:, :, new.stop - rows.shape[2] : new.stop] = rows
         return new
 
     def last(self, count: int | None) -> "Kept":
@@ -56,7 +56,7 @@ class Kept:
         if count is None or self.stop - self.first <= count:
             return self
         new = self._part(self.stop - count, self.stop)
-        return new if self.whole.shape[2] <= 2 * (count + LEAST) else Kept(new.rows.copy())
+        return new if self.buffer.shape[2] <= 2 * (count + LEAST) else Kept(new.rows.copy())
 
     def among(self, columns: Any) -> "Kept":
         """These of its rows in order, [1 or B,K] in NumPy, None: all; any row where one is -1."""
@@ -65,7 +65,7 @@ class Kept:
         count = columns.shape[1]
         if (columns[:, 0] == self.stop - self.first - count).all():
             return self.last(count)
-        xp, rows = namespace(self.whole), self.rows
+        xp, rows = namespace(self.buffer), self.rows
         index = xp.asarray(columns)
         if len(index) == 1:
             return Kept(rows[:, :, index[0]])

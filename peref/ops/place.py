@@ -99,7 +99,7 @@ class At:
     parts   [B or 1,S], where there are chunks: as seg, but each chunk has a number
     everywhere  [B or 1,S], true for global tokens: window and chunk hide nothing from them, nor them
             (Longformer, arXiv:2004.05150, section 3.1, whose further projections for them are not here)
-    whole   a layer with global tokens keeps every key, for its encoding reads what lies between two of them
+    keeps_all   a layer with global tokens keeps every key, for its encoding reads what is between two of them
     host    the same place in NumPy, where these arrays live on a device: what decides a shape is asked there
     """
 
@@ -113,7 +113,7 @@ class At:
     chunk: int | None = None
     parts: Any = None
     everywhere: Any = None
-    whole: bool = False
+    keeps_all: bool = False
 
     @classmethod
     def of(
@@ -159,7 +159,7 @@ class At:
         return replace(self, **there, host=self)
 
     def within(
-        self, window: int | None, chunk: int | None = None, global_tokens: Any = None, whole: bool = False
+        self, window: int | None, chunk: int | None = None, global_tokens: Any = None, keeps_all: bool = False
     ) -> "At":
         """The same place, in NumPy, as a layer sees it: with this window, in chunks of so many tokens of a
         document, the first so many of each global; and of the keys before the queries only those that the
@@ -167,18 +167,20 @@ class At:
         """
         if window is None is self.window and chunk is None is self.chunk:
             return self
-        found = self.seen_within(window, chunk, global_tokens, whole)
+        found = self.seen_within(window, chunk, global_tokens, keeps_all)
         kept = found.kept(self.S - self.T)
         if kept is None:
             return found
         new = np.broadcast_to(np.arange(self.S - self.T, self.S), (len(kept), self.T))
         return found._among(np.concatenate([kept, new], 1))
 
-    def seen_within(self, window: int | None, chunk: int | None, global_tokens: Any, whole: bool) -> "At":
+    def seen_within(self, window: int | None, chunk: int | None, global_tokens: Any, keeps_all: bool) -> "At":
         """The same place with this window, these chunks and global tokens, and every key."""
         everywhere = None if global_tokens is None else (self._slots < global_tokens) & (self._segments != 0)
         parts = None if chunk is None else self._chunks(chunk)
-        return replace(self, window=window, chunk=chunk, parts=parts, everywhere=everywhere, whole=whole)
+        return replace(
+            self, window=window, chunk=chunk, parts=parts, everywhere=everywhere, keeps_all=keeps_all
+        )
 
     def _among(self, columns: np.ndarray) -> "At":
         """The same queries over these keys alone [1 or B,S]; -1: one that nobody sees."""
@@ -220,7 +222,7 @@ class At:
         if self.host is not None:
             return self.host.kept(stop)
         widths = [n - 1 for n in (self.window, self.chunk) if n is not None]
-        first = stop - max(min(widths), 1) if widths and not self.whole else 0
+        first = stop - max(min(widths), 1) if widths and not self.keeps_all else 0
         if first <= 0:
             return None
         near = np.arange(first, stop)[None]
