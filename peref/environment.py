@@ -14,16 +14,9 @@ from peref.backends import Backend
 
 def environment(be: Backend) -> dict[str, Any]:
     """What the bits of a run depend on besides its settings."""
-    about = {
-        "peref": __version__,
-        "code": share.code(),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "backend": be.name,
-        "skips": be.skips,
-    }
-    return about | be.about()
+    about = {"peref": __version__, "code": share.code(), "numpy": np.__version__}
+    about |= {"python": platform.python_version(), "machine": platform.machine()}
+    return about | {"backend": be.name, "skips": be.skips} | be.about()
 
 
 def differences(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:

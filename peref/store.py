@@ -172,10 +172,8 @@ def check_own(path: Path, info: os.stat_result | None = None, folder: bool = Fal
     """
     if (info := status_of(path) if info is None else info) is None:
         return
-    wanted, found = (
-        ("folder" if folder else "file"),
-        FILE_KINDS.get(stat.S_IFMT(info.st_mode), "pipe or device"),
-    )
+    wanted = "folder" if folder else "file"
+    found = FILE_KINDS.get(stat.S_IFMT(info.st_mode), "pipe or device")
     if found != wanted:
         raise Damaged(f"{path}: a {found}, where a {wanted} belongs; put one there, or remove it")
     if info.st_nlink > 1 and not folder:

@@ -128,14 +128,12 @@ class Tape:
         another shape or dtype than its array.
         """
         found: dict[Slot, Any] = {}
+        kind = lambda a: f"{a.dtype}{list(a.shape)}"
         for one, d in zip(y, dy, strict=True) if isinstance(y, tuple) else ((y, dy),):
             if not isinstance(one, Var) or one.tape is not self:
                 raise ValueError("y is not on this tape")
             if (d.shape, d.dtype) != (one.shape, one.dtype):
-                raise ValueError(
-                    f"dy is {d.dtype}{list(d.shape)}, expected the shape and dtype of y, "
-                    f"{one.dtype}{list(one.shape)}"
-                )
+                raise ValueError(f"dy is {kind(d)}, expected the shape and dtype of y, {kind(one)}")
             found[one.slot] = found[one.slot] + d if one.slot in found else d
         while self.entries:
             op, saved, inputs, (output, *last) = self.entries.pop()
@@ -158,8 +156,7 @@ class Tape:
                     continue
                 if (g.shape, g.dtype) != (slot.shape, slot.dtype):
                     raise TypeError(
-                        f"backward of {name}: gradient {k} is {g.dtype}{list(g.shape)}, its array is "
-                        f"{slot.dtype}{list(slot.shape)}"
+                        f"backward of {name}: gradient {k} is {kind(g)}, its array is {kind(slot)}"
                     )
                 found[slot] = found.pop(slot) + g if slot in found else g
         nothing = lambda a: namespace(a.value).zeros_like(a.value)

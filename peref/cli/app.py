@@ -65,11 +65,8 @@ class Commands(Group):
             formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        named = [
-            CompletionItem(name, help=short)
-            for name, (_, short) in COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
+        items = [CompletionItem(name, help=short) for name, (_, short) in COMMANDS.items()]
+        named = [item for item in items if item.value.startswith(incomplete)]
         return named + click.Command.shell_complete(self, ctx, incomplete)
 
 

@@ -120,11 +120,8 @@ def of_text(given: Given, found: Trained) -> Measuring:
     other = "" if same or not run.record["steps"] else "; NOT the text of the run"
     of = counted(part.size - 1, known.unit)
     of += f", {1 / per_byte:.2f} bytes each," if per_byte != 1 else ""
-    say(
-        given,
-        "data",
-        f"{corpus.name}, {of} of {'the part held out' if same else f'its {corpus.held}'}{other}",
-    )
+    which = "the part held out" if same else f"its {corpus.held}"
+    say(given, "data", f"{corpus.name}, {of} of {which}{other}")
     masked = "" if cfg.causal else f", masked tokens: {CHOSEN:.0%} of the {known.unit}s are asked"
     say(given, "protocol", f"{rule}{masked}")
     say(given, "backend", text.chosen(be.name, given.backend))

@@ -57,11 +57,8 @@ def trained_subject(cfg: Config, params: dict[str, Any], layer: int) -> Subject:
 def effects(s: Subject) -> list[Panel | Image]:
     """The panels of an encoding; of several in one layer those of each, and the attention of all."""
     if len(names := encodings_of(s.name)) > 1:
-        each = [
-            replace(panel, title=f"{name}: {panel.title}")
-            for name in names
-            for panel in effects(one_of_several(s, name))
-        ]
+        own = ((name, panel) for name in names for panel in effects(one_of_several(s, name)))
+        each = [replace(panel, title=f"{name}: {panel.title}") for name, panel in own]
         return each + ([] if s.encoding.mix else responses.attend_panels(s))
     kinds = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
     kinds |= {"score": responses.score_panels, "mix": responses.mix_panels}

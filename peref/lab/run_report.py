@@ -81,15 +81,12 @@ def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
         found.append(Panel("By position, at the longest", "position + 1", unit, places, "x", trained))
     if not (seeing := [run for run in runs if run.heads]):
         return found
-    spread = [
-        Curve(run.queries, np.mean([entropy(a) for a in run.heads.values()], 0), run.name) for run in seeing
-    ]
+    mean = lambda run: np.mean([entropy(a) for a in run.heads.values()], 0)
+    spread = [Curve(run.queries, mean(run), run.name) for run in seeing]
     found.append(entropy_panel("Entropy of attention, mean of all heads", spread, trained))
-    far = [
-        curve
-        for run in seeing
-        for curve in distances(run, mean_of([*run.heads.values()]), run.name, dashed=len(runs) == 1)
-    ]
+    far: list[Curve] = []
+    for run in seeing:
+        far += distances(run, mean_of([*run.heads.values()]), run.name, dashed=len(runs) == 1)
     found.append(distance_panel("Attention over distance, mean of all heads", far))
     return found
 

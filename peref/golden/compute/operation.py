@@ -215,9 +215,8 @@ def with_gradients(compute: Callable[[Arrays], Arrays], a: Arrays, tape: Tape | 
     found = {name: np.asarray(value(y)) for name, y in outputs.items()}
     judged = [name for name in outputs if f"cotangent.{name}" in a]
     if judged:
-        gradients = tape.gradients(
-            tuple(outputs[name] for name in judged),
-            tuple(np.asarray(a[f"cotangent.{name}"], outputs[name].dtype) for name in judged),
-        )
+        y = tuple(outputs[name] for name in judged)
+        dy = tuple(np.asarray(a[f"cotangent.{name}"], outputs[name].dtype) for name in judged)
+        gradients = tape.gradients(y, dy)
         found |= {f"vjp.{name}": gradients[leaf] for name, leaf in on_tape.items()}
     return found

@@ -24,7 +24,7 @@ from peref.golden.spec.cases import FACTS, OPERATIONS, Case
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import ModelCase, rebuilt
-from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, limits, verdict_on
+from peref.golden.spec.rule import ROUNDOFF, Verdict, limits, verdict_on
 from peref.parameters import Arrays
 
 # a case that cannot be changed so: refused, beyond what numbers hold, rows that are not there. An error of
@@ -115,23 +115,16 @@ class Answer:
     def __post_init__(self) -> None:
         for name, x in self.got.items():
             if name not in self.verdicts:
-                self.verdicts[name] = (
-                    verdict_on(
-                        x, self.entry.want(name), *self.entry.budget(name), self.entry.words["depth"]
-                    ).worst
-                    <= CLASSES[-1][1]
-                )
+                budget, depth = self.entry.budget(name), self.entry.words["depth"]
+                self.verdicts[name] = verdict_on(x, self.want(name), *budget, depth).passes
 
     @cached_property
     def wrong(self) -> list[str]:
         """Real tensors that fail; derivatives only where no output does: what is wrong about an output
         shows in them too.
         """
-        bad = [
-            name
-            for name, right in self.verdicts.items()
-            if not right and self.want(name).dtype.kind == "f" and self.got[name].dtype in ROUNDOFF
-        ]
+        real = lambda name: self.want(name).dtype.kind == "f" and self.got[name].dtype in ROUNDOFF
+        bad = [name for name, right in self.verdicts.items() if not right and real(name)]
         return [name for name in bad if not name.startswith("vjp.")] or bad
 
     @property
@@ -214,7 +207,7 @@ class Answer:
     def near(self, name: str, x: Any) -> bool:
         """Whether what came agrees with x by the rule."""
         verdict = self.held_against(name, x)
-        return verdict is not None and verdict.worst <= CLASSES[-1][1]
+        return verdict is not None and verdict.passes
 
     def held_against(self, name: str, x: Any) -> Verdict | None:
         """What came beside x, with the budget that numbers of its size need; NaN and infinities where x has

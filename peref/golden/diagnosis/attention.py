@@ -116,11 +116,18 @@ SCALES = {
     "your logits are scaled by R**-0.5": lambda s, case: (case.config.R or case.D) ** -0.5,
     "the scale of your logits counts twice": lambda s, case: s * s,
 }
+BY_ROOT = {"your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5}
 ROUNDED_STEPS = {
     **in_few("your weights were", lambda low: softmax(lambda p, s, c: low(p))),
     **in_few("your logits were", lambda low: softmax(lambda p, s, c: to_one(raised(low(s))))),
     **in_few("your exponentials were", lambda low: softmax(lambda p, s, c: to_one(low(raised(s))))),
 }
+CAUSAL_SEEN = (
+    ("your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
+    ("a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
+    ("a token sees the one after it", lambda see, t, s, c: see | (s == t + 1), one_text),
+    ("a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
+)
 NO_SINKS = {"inputs": lambda a, c: {"param.sinks": a["param.sinks"] - np.inf}}
 WHO_SEES = (
     *(
@@ -130,15 +137,7 @@ WHO_SEES = (
     Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attn(c) and packed(c)),
     Row("mask.causal", "your mask is not causal", {"facts": lambda c: {"causal": False}}, sees_past),
     Row("mask.causal", "your mask is causal", {"facts": lambda c: {"causal": True}}, two_sided),
-    *(
-        Row("mask.causal", words, {"see": change}, when)
-        for words, change, when in (
-            ("your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
-            ("a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
-            ("a token sees the one after it", lambda see, t, s, c: see | (s == t + 1), one_text),
-            ("a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
-        )
-    ),
+    *(Row("mask.causal", words, {"see": change}, when) for words, change, when in CAUSAL_SEEN),
     *rows("mask.window", "see", BLOCKS, in_window),
     *rows("mask.window", "place", WINDOWS, in_window),
     Row("sinks.ignored", "your heads have no sinks", NO_SINKS, lambda c: attn(c) and c.options.get("sinks")),
@@ -150,11 +149,7 @@ WHO_SEES = (
     Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attn),
     *rows("attn.softmax", "outputs", {words: softmax(change) for words, change in SOFTMAX.items()}, attn),
     *rows("attn.softmax", "outputs", ROUNDED_STEPS, attn, 0.98, True),
-    *rows(
-        ("options", "mscale_all_dim", "attn.scale"),
-        "scale",
-        {"your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5},
-    ),
+    *rows(("options", "mscale_all_dim", "attn.scale"), "scale", BY_ROOT),
     *rows("attn.scale", "scale", SCALES),
 )
 

@@ -124,21 +124,16 @@ def of_one_use(leaf: int, use: int) -> Any:
 def with_others(others: dict[str, Callable]) -> Any:
     """Ops of these names have another backward pass."""
     put = lambda back, other: remade(back, lambda _: other)
-    return on_tape(
-        lambda one: put(one.op.backward, others[one.name]) if one.name in others else one.op.backward
-    )
+    other = lambda one: put(one.op.backward, others[one.name]) if one.name in others else one.op.backward
+    return on_tape(other)
 
 
 def one_of(k: int, change: Callable[[Any], Any]) -> Back:
     return lambda got, saved, dy: [change(g) if n == k and g is not None else g for n, g in enumerate(got)]
 
 
-KNOWN = {
-    "turn": "grad.rotation",
-    "probabilities": "grad.softmax",
-}  # ops whose derivative has a flag of its own
-
-
+# ops whose derivative has a flag of its own
+KNOWN = {"turn": "grad.rotation", "probabilities": "grad.softmax"}
 SOFTMAX_BACK: dict[str, Callable[[Any, Any], Any]] = {  # of probabilities and their cotangent
     "lacks its mean": lambda p, dp: p * dp,
     "has the plain mean in place of the weighted one": lambda p, dp: p * (dp - dp.mean(-1, keepdims=True)),
@@ -155,10 +150,8 @@ def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
     expected(case, answer.a, None, None, tape)
     for leaf, count in sorted(tape.used.items()):
         for n in range(count if 1 < count < 8 else 0):
-            words = (
-                f"an input that is used {count} times has the derivative of use {n + 1} alone; add them up"
-            )
-            yield guess("grad.sum", words, of_one_use(leaf, n))
+            said = f"an input that is used {count} times has the derivative of use {n + 1} alone"
+            yield guess("grad.sum", f"{said}; add them up", of_one_use(leaf, n))
     for one in tape.seen:
         call = f" (call {one.step[1] + 1})" if tape.count[one.name] > 1 else ""
         for flag, words, change, sure in steps_back(one.name, [*one.uses], one.same):

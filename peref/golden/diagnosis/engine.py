@@ -55,8 +55,8 @@ TRACES, DERIVATIVES, EITHER = ("traces",), ("derivatives",), ("outputs", "deriva
 
 @dataclass(frozen=True)
 class Row:
-    """A flag (or what the encoding's own is asked by: part, name and the flag where it has none), words with
-    {case}, what is changed, in which cases, and what it is worth and whether that is vague, as of Guess.
+    """A flag (or what the encoding's own is asked by: part, name and the flag where it has none), words, what
+    is changed, in which cases, and what it is worth and whether that is vague, as of Guess.
     """
 
     flag: str | tuple[str, ...]
@@ -71,7 +71,7 @@ class Row:
         case, flag = answer.case, self.flag_for(answer)
         if case is None or not flag or not applies(case, self.change) or not self.when(case):
             return None
-        found = guess(flag, self.words.format(case=case), computed(self.when, **self.change), self.sure)
+        found = guess(flag, self.words, computed(self.when, **self.change), self.sure)
         return replace(found, vague=self.vague)
 
     def flag_for(self, answer: Answer) -> str:
@@ -83,10 +83,10 @@ def rows(flag: str | tuple[str, ...], kind: str, changes: dict[str, Any], *more:
     return (Row(flag, words, {kind: change}, *more) for words, change in changes.items())
 
 
-def tabled(table: dict[Any, dict[str, Any]]) -> Iterator[Row]:
+def tabled(table: dict[Any, dict[str, Any]], when: Any = lambda case: True) -> Iterator[Row]:
     """The rows of (flag, kind, and how much they are worth) -> their changes."""
     for (flag, kind, *sure), changes in table.items():
-        yield from rows(flag, kind, changes, lambda case: True, *sure)
+        yield from rows(flag, kind, changes, when, *sure)
 
 
 def guesses(table: Iterable[Row], answer: Answer) -> Iterator[Guess]:
@@ -290,10 +290,8 @@ def with_functions(case: Case, changes: dict[str, Any]) -> Any:
     there |= {name: exchanged_in(here[name], here, there) for name in own_functions(file)} | changes
     pe = case.config.encoding(0)
     hook = lambda f: changes.get(f.__name__) or exchanged_in(f, here, there)
-    new: dict[str, Any] = {
-        name: partial(hook(f.func), **f.keywords) if isinstance(f, partial) else hook(f)
-        for name, f in functions_of(pe).items()
-    }
+    bound = lambda f: partial(hook(f.func), **f.keywords) if isinstance(f, partial) else hook(f)
+    new: dict[str, Any] = {name: bound(f) for name, f in functions_of(pe).items()}
     return replace(pe, **new)
 
 

@@ -58,6 +58,7 @@ ELEMENTARY: dict[str, Any] = {  # what may be handed to a function in place of a
     "identity": lambda x: x,
 }
 SIGMOID, SOFTPLUS = "1 / (1 + np.exp(-a))", "np.log1p(np.exp(a))"
+ACTIVATED = ("a", "np.tanh(a)", SIGMOID, SOFTPLUS, "np.maximum(a, 0)", f"a * {SIGMOID}")
 LARGER, SMALLER = ("np.minimum(a, b)", "a", "b", "a + b", "np.maximum(a, 0)"), ("np.maximum(a, b)", "a", "b")
 FUNCTIONS: dict[str, tuple[str, ...]] = {  # a, b, c: what it is given; x: the call; o: whose method it is
     "log": ("np.log2(a)", "np.log10(a)", "np.log(a + 1)", "a", "np.sqrt(a)", "x + 1"),
@@ -85,56 +86,16 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {  # a, b, c: what it is given; x: the c
     "mean": ("0 * x",),
     **dict.fromkeys(
         ("silu", "gelu", "relu", "sigmoid", "softplus", "logistic"),
-        (
-            "a",
-            "np.tanh(a)",
-            SIGMOID,
-            SOFTPLUS,
-            "np.maximum(a, 0)",
-            "a * " + SIGMOID,
-            "np.exp(a)",
-            "np.abs(a)",
-            "np.maximum(a, 0.01)",
-        ),
+        (*ACTIVATED, "np.exp(a)", "np.abs(a)", "np.maximum(a, 0.01)"),
     ),
     "log_sigmoid": ("a", "np.tanh(a)", SIGMOID, f"-{SOFTPLUS}", "-np.exp(-np.exp(a))", "-np.exp(a)"),
     "minus_exp": ("a", f"-{SOFTPLUS}", f"-{SIGMOID}", f"np.log({SIGMOID})", "np.log1p(-np.exp(-np.exp(a)))"),
 }
-WHOLE_NUMBERS = (
-    "R",
-    "D",
-    "C",
-    "H",
-    "L",
-    "n",
-    "T",
-    "G",
-    "N",
-    "w",
-    "last",
-    "start_tokens",
-    "max_distance",
-    "buckets",
-)
+WHOLE_NUMBERS = {*"RDCHLnTGNw", "last", "start_tokens", "max_distance", "buckets"}
 NEAR_BY = ("x + 1", "x - 1", "2 * x", "x // 2")
 MOST_NAMES = 12  # of a function whose names are exchanged for one another within a statement
-NO_NUMBERS = {
-    "xp",
-    "be",
-    "p",
-    "at",
-    "state",
-    "across",
-    "runs",
-    "matmul",
-    "given",
-    "dtype",
-    "steps",
-    "out",
-    "parts",
-    "place",
-    "after",
-}
+NO_NUMBERS = {"xp", "be", "p", "at", "state", "across", "runs", "matmul", "given"}
+NO_NUMBERS |= {"dtype", "steps", "out", "parts", "place", "after"}
 NO_FUNCTIONS = {"range", "zip", "enumerate", "map", "tuple", "len", "str", "slice", "dict", "list"}
 LIBRARIES = {"xp", "np", "math"}
 SETTLED = {"namespace", "positive", "bounded", "astype", "zeros", "zeros_like", "like", "place", "reshape"}

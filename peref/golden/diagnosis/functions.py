@@ -289,27 +289,17 @@ def ungated(be: Any, up: Any, gate: Any, w: Any, *rest: Any) -> Any:
 
 
 product = Op(lambda x, y: (x * y, (x, y)), lambda saved, dy: (dy * saved[1], dy * saved[0]))
-ACTIVATIONS = {
-    name: getattr(activation, name)
-    for name in ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
-} | {"nothing": lambda x: x}
+BY_NAME = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
+ACTIVATIONS = {name: getattr(activation, name) for name in BY_NAME} | {"nothing": lambda x: x}
 of_layer = lambda case: case.hook == "mix"
+AHEAD = {
+    "time runs backward": lambda a, c: {"x": a["x"][:, ::-1]},
+    "the layer sees the next token": lambda a, c: {"x": np.roll(a["x"], -1, 1)},
+}
+BEHIND = {"the layer sees the token before": lambda a, c: {"x": np.roll(a["x"], 1, 1)}}
 LAYERS = (
-    *rows(
-        "mix.time",
-        "inputs",
-        {
-            "time runs backward": lambda a, c: {"x": a["x"][:, ::-1]},
-            "the layer sees the next token": lambda a, c: {"x": np.roll(a["x"], -1, 1)},
-        },
-        lambda c: of_layer(c) and c.seg is None,
-    ),
-    Row(
-        "mix.time",
-        "the layer sees the token before",
-        {"inputs": lambda a, c: {"x": np.roll(a["x"], 1, 1)}},
-        of_layer,
-    ),
+    *rows("mix.time", "inputs", AHEAD, lambda c: of_layer(c) and c.seg is None),
+    *rows("mix.time", "inputs", BEHIND, of_layer),
 )
 GATES = {
     "the gate is on the other side": lambda be: {"activated_linear": exchanged(be.activated_linear)},
@@ -364,14 +354,10 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
         if "norm" in name or name == "unit":
             for words, change in NORMS.items():
                 yield guess(flag, f"{name} {words}", put(change))
-        for n, words, change in ((n, *one) for n in range(calls[name]) for one in ONE_CALL):
-            if calls[name] > 1:
-                yield guess(
-                    flag,
-                    f"{name} {words} in call {n + 1} of it",
-                    put(partial(in_call, n, calls[name], change)),
-                    0.97,
-                )
+        for n in range(calls[name] if calls[name] > 1 else 0):
+            for words, change in ONE_CALL:
+                one = put(partial(in_call, n, calls[name], change))
+                yield guess(flag, f"{name} {words} in call {n + 1} of it", one, 0.97)
         for length in (2, 3, 4, 8, 16, 32) if name == "prefix_sum" else ():
             said = f"{name} begins anew every {length} tokens"
             yield guess(flag, said, put(after(partial(anew_each, length))))

@@ -86,9 +86,8 @@ def of_factors(answer: Answer) -> Iterator[Guess]:
             known = {size: by for size, by in COUNTS.items() if abs(c / by(facts) - 1) < 1e-4}
             fixed: dict[str, Any] = {f"{c:.6g}": lambda facts, c=c: c}
             for size, by in (known or fixed).items():
-                said = (
-                    f"derivatives are the golden ones times {size}: {name} is the golden tensor times {c:.6g}"
-                )
+                mine = f"{name} is the golden tensor times {c:.6g}"
+                said = f"derivatives are the golden ones times {size}: {mine}"
                 yield guess("grad.factor", said, of_counts(factors, by), 0.9, None if known else c)
 
 
@@ -104,9 +103,8 @@ COUNTS: dict[str, Callable[[dict[str, Any]], float]] = {
 
 def of_counts(names: Iterable[str], by: Callable[[dict[str, Any]], float]) -> Any:
     """Derivatives of these names times a number that the sizes of the case say."""
-    return lambda answer: {
-        name: by(answer.entry.words["facts"]) * answer.want(name) for name in names if name in answer.got
-    }
+    times = lambda answer: by(answer.entry.words["facts"])
+    return lambda answer: {n: times(answer) * answer.want(n) for n in names if n in answer.got}
 
 
 SLOPES: dict[str, Callable[[Any], Any]] = {
@@ -121,19 +119,15 @@ SLOPES: dict[str, Callable[[Any], Any]] = {
 def of_chains(answer: Answer) -> Iterator[Guess]:
     """The derivative of a parameter lacks that of the function it is read through, or has it twice."""
     for name in (name for name in answer.wrong if name.startswith("vjp.param.")):
-        for (through, slope), (words, power) in product(
-            SLOPES.items(), (("is missing", -1), ("counts twice", 1))
-        ):
+        powers = {"is missing": -1, "counts twice": 1}
+        for (through, slope), (words, power) in product(SLOPES.items(), powers.items()):
             said = f"{name}: the derivative of {through} {words}"
             yield replace(guess("grad.factor", said, chained(name, slope, power), 0.95), vague=True)
 
 
 def chained(name: str, slope: Callable[[Any], Any], power: int) -> Any:
-    return lambda answer: (
-        {name: answer.want(name) * slope(answer.a[name.removeprefix("vjp.")]) ** power}
-        if name in answer.got
-        else None
-    )
+    times = lambda answer: slope(answer.a[name.removeprefix("vjp.")]) ** power
+    return lambda answer: {name: answer.want(name) * times(answer)} if name in answer.got else None
 
 
 def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[tuple[str, str, float]]:
@@ -241,10 +235,8 @@ def overwritten(answer: Answer, name: str) -> str:
         one = np.zeros(table.size)
         one[at[used][order]] = flat[used][order]
         if answer.near(name, one.reshape(table.shape)):
-            return (
-                f"a row that is used several times has the derivative of its {words} use alone; add up all "
-                "of them (+=, not =)"
-            )
+            use = f"a row that is used several times has the derivative of its {words} use alone"
+            return f"{use}; add up all of them (+=, not =)"
     return ""
 
 

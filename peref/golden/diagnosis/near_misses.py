@@ -8,7 +8,7 @@ import numpy as np
 from peref.golden.diagnosis.answer import Answer, Trap
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.rule import CLASSES, verdict_on
+from peref.golden.spec.rule import verdict_on
 
 
 def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
@@ -23,14 +23,8 @@ def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
             if len(places) and places.max() < want.size:
                 part = lambda x, places=places: np.asarray(x).reshape(-1)[places]
                 room = 2e-7 * np.abs(values) / 2.0**-24 / 4  # values have seven digits
-                verdict = verdict_on(
-                    Tensor(got.dtype, part(got.bits)),
-                    values,
-                    part(a) + np.abs(values),
-                    part(b) + room,
-                    entry.words["depth"],
-                )
-                if verdict.worst <= CLASSES[-1][1]:
+                mine, budget = Tensor(got.dtype, part(got.bits)), (part(a) + np.abs(values), part(b) + room)
+                if verdict_on(mine, values, *budget, entry.words["depth"]).passes:
                     found.append(Trap(miss["trap"], miss["words"]))
     return found
 

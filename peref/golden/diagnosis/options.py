@@ -24,6 +24,7 @@ from peref.settings import other_choices
 
 Value = Callable[[Any], Any]
 TOO_MANY = 1 << 16
+NOT_FITTED = ("n", "chunk", "rank", "kernel")
 HELD = 0.93  # an option that is held, without a flag of its own: more than a formula, less than all else
 
 
@@ -80,9 +81,8 @@ def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
     """
     known = options(get(case.encoding))
     if len(case.options) > 1:
-        yield guess(
-            "option", "your options have their defaults, whatever the case asks for", without(), GENERAL
-        )
+        words = "your options have their defaults, whatever the case asks for"
+        yield guess("option", words, without(), GENERAL)
     groups: dict[str, list[str]] = {}
     for option in known:
         groups.setdefault(flag_of(answer, "options", option, ""), []).append(option)
@@ -127,9 +127,8 @@ def of_left_out(answer: Answer, known: Any) -> Iterator[Guess]:
     for option, (default, kind) in known.items():
         for value in WRITTEN.get(next(iter(get_args(kind)), None), ()) if default is None else ():
             flag, words = flag_of(answer, "options", option), f"the option {option} seems to be {value:g}"
-            yield guess(
-                flag, f"{words}, whatever the case asks for", with_option(option, always(value)), 0.97
-            )
+            said = f"{words}, whatever the case asks for"
+            yield guess(flag, said, with_option(option, always(value)), 0.97)
             fill = lambda x, value=value: value if x is None else x
             yield guess(flag, f"{words} where it is left out", with_option(option, fill), 0.97)
 
@@ -143,9 +142,8 @@ def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
             read = lambda c, to=one, of=other: {to: c.config.pe[0][1][of]}
             both = lambda c, a=one, b=other: {a: c.config.pe[0][1][b], b: c.config.pe[0][1][a]}
             flag = flag_of(answer, "options", one)
-            yield guess(
-                flag, f"the option {other} is read in place of {one}", computed(options=read), GENERAL
-            )
+            said = f"the option {other} is read in place of {one}"
+            yield guess(flag, said, computed(options=read), GENERAL)
             yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), GENERAL)
 
 
@@ -156,29 +154,18 @@ def unscaled(case: Any, rotate: Any, p: Any, i: Any, n: Any) -> Any:
 
 
 has_factor = lambda case: case.hook == "rotate" and "factor" in case.config.pe[0][1]
-UNSCALED = Row(
-    "rope.factor.ignored",
-    "your frequencies are not scaled, your gains (magnitudes) are right",
-    {"rotate": unscaled},
-    has_factor,
-)
+NOT_SCALED = "your frequencies are not scaled, your gains (magnitudes) are right"
+UNSCALED = Row("rope.factor.ignored", NOT_SCALED, {"rotate": unscaled}, has_factor)
 
 
 @family()
 def of_fitted_numbers(answer: Answer, case: Any) -> Iterator[Guess]:
     """Numeric options, fitted."""
-    mine = case.config.pe[0][1]
     for option, (default, _) in options(get(case.encoding)).items():
-        if (
-            option == "n"
-            or type(default) not in (int, float)
-            or not isinstance(mine[option], (int, float))
-            or option in ("chunk", "rank", "kernel")
-        ):
-            continue
-        value = fitted(answer, option)
-        if value is not None:
-            yield from of_value(answer, case, option, mine[option], value, type(default))
+        kind, now = type(default), case.config.pe[0][1][option]
+        numeric = kind in (int, float) and isinstance(now, (int, float)) and option not in NOT_FITTED
+        if numeric and (value := fitted(answer, option)) is not None:
+            yield from of_value(answer, case, option, now, value, kind)
 
 
 def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kind: Any) -> Iterator[Guess]:
@@ -238,15 +225,11 @@ def fitted(answer: Answer, option: str) -> float | None:
         span = math.log(2.0)
         for _ in range(8):
             span /= 2
-            best, value = min(
-                (best, value), *((miss(v), v) for v in (value * math.exp(span), value * math.exp(-span)))
-            )
+            near = (value * math.exp(span), value * math.exp(-span))
+            best, value = min((best, value), *((miss(v), v) for v in near))
         value = polished(answer, option, value, name, x, size)
-    return (
-        value
-        if abs(value - now) > NEARLY * abs(now) and answer.near(name, attempt(answer, option, value, name))
-        else None
-    )
+    told = abs(value - now) > NEARLY * abs(now) and answer.near(name, attempt(answer, option, value, name))
+    return value if told else None
 
 
 def polished(answer: Answer, option: str, value: float, name: str, x: Any, size: Any) -> float:

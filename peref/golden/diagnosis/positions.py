@@ -17,7 +17,7 @@ import numpy as np
 
 from peref.golden.compute.operation import parameters_in, turns_apart
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import EITHER, Row, computed, family, guesses, on_case, rows
+from peref.golden.diagnosis.engine import EITHER, computed, family, guesses, on_case, rows, tabled
 from peref.golden.diagnosis.pairs import cosines
 from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
@@ -27,7 +27,7 @@ FARTHEST = 1 << 21  # positions that are looked through
 LOOKED_THROUGH = 1 << 16
 
 
-def whole(cut: Any) -> Any:
+def rounded_by(cut: Any) -> Any:
     """Positions, or where a table is asked for them the distances, become whole numbers."""
     at_distances, at_places = computed(distance=cut), computed(i=lambda i, case: cut(i))
 
@@ -44,61 +44,43 @@ given = lambda c: c.positions is not None
 of_sequences = lambda c: c.at.i.ndim == 2
 row_of_all = lambda n: lambda i, c: np.broadcast_to(i[n], i.shape) if n < len(i) else None
 SHIFTS = {"one too large": 1, "one too small": -1, "2 too large": 2, "2 too small": -2}
-POSITIONS_READ = (
-    *rows(
-        "position.counted",
-        "i",
-        {
-            "you count positions from 0 and do not use those given": from_nought,
-            "positions count from the first one given": lambda i, c: i - begins(i),
-        },
-        given,
-    ),
-    Row(
-        "position.counted",
-        "you count slots, whatever positions and documents are given",
-        {"facts": slots},
-        lambda c: given(c) and c.level != "attn",
-    ),
-    *(
-        Row(flag, f"negative positions {words}", {"i": change}, lambda c: (c.at.i < 0).any())
-        for flag, words, change in (
-            ("rope.sign", "lose their sign", lambda i, c: np.abs(i)),
-            ("rope.table.clip", "count as 0", lambda i, c: np.maximum(i, 0)),
-            ("rope.table.wrap", "are taken modulo 2^32", lambda i, c: np.where(i < 0, i + 2**32, i)),
-            ("rope.table.wrap", "count from the end of a table", lambda i, c: np.where(i < 0, i + c.L, i)),
-            (
-                "rope.table.wrap",
-                "count from the end of the text",
-                lambda i, c: np.where(i < 0, i + i.max() + 1, i),
-            ),
+COUNTED = {
+    "you count positions from 0 and do not use those given": from_nought,
+    "positions count from the first one given": lambda i, c: i - begins(i),
+}
+OF_SLOTS = {"you count slots, whatever positions and documents are given": slots}
+NEGATIVE: dict[Any, dict[str, Any]] = {
+    ("rope.sign", "i"): {"negative positions lose their sign": lambda i, c: np.abs(i)},
+    ("rope.table.clip", "i"): {"negative positions count as 0": lambda i, c: np.maximum(i, 0)},
+    ("rope.table.wrap", "i"): {
+        f"negative positions {words}": lambda i, c, by=by: np.where(i < 0, i + by(i, c), i)
+        for words, by in (
+            ("are taken modulo 2^32", lambda i, c: 2**32),
+            ("count from the end of a table", lambda i, c: c.L),
+            ("count from the end of the text", lambda i, c: i.max() + 1),
         )
-    ),
-    *rows(
-        "position.batch",
-        "i",
-        {
-            f"you use the {which} sequence's positions for all": row_of_all(n)
-            for n, which in enumerate(("first", "second", "third"))
-        }
-        | {
-            "you use the last sequence's positions for all": row_of_all(-1),
-            "each sequence has the positions of the next": lambda i, c: np.roll(i, -1, 0),
-            "each sequence has the positions of the one before": lambda i, c: np.roll(i, 1, 0),
-            "the positions of the sequences are in reverse order": lambda i, c: i[::-1],
-        },
-        of_sequences,
-    ),
-    *rows(
-        "position.off_by_one",
-        "i",
-        {f"your positions are {w}": lambda i, c, n=n: i + n for w, n in SHIFTS.items()}
-        | {
-            f"your positions are {w} where they do not begin at 0": lambda i, c, n=n: i + n * (begins(i) > 0)
-            for w, n in SHIFTS.items()
-        },
-        lambda c: c.hook not in ("bias", "mix"),
-    ),
+    },
+}
+OTHER_SEQUENCES = {
+    **{
+        f"you use the {which} sequence's positions for all": row_of_all(n)
+        for which, n in {"first": 0, "second": 1, "third": 2, "last": -1}.items()
+    },
+    "each sequence has the positions of the next": lambda i, c: np.roll(i, -1, 0),
+    "each sequence has the positions of the one before": lambda i, c: np.roll(i, 1, 0),
+    "the positions of the sequences are in reverse order": lambda i, c: i[::-1],
+}
+SHIFTED = {
+    f"your positions are {words}{where}": lambda i, c, n=n, of=of: i + n * of(i)
+    for where, of in (("", lambda i: 1), (" where they do not begin at 0", lambda i: begins(i) > 0))
+    for words, n in SHIFTS.items()
+}
+POSITIONS_READ = (
+    *rows("position.counted", "i", COUNTED, given),
+    *rows("position.counted", "facts", OF_SLOTS, lambda c: given(c) and c.level != "attn"),
+    *tabled(NEGATIVE, lambda c: (c.at.i < 0).any()),
+    *rows("position.batch", "i", OTHER_SEQUENCES, of_sequences),
+    *rows("position.off_by_one", "i", SHIFTED, lambda c: c.hook not in ("bias", "mix")),
 )
 
 
@@ -110,7 +92,7 @@ def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
     if i.dtype.kind == "f":
         cuts = {"down to": np.floor, "to": np.rint, "up to": np.ceil, "towards 0 to": np.trunc}
         for words, cut in cuts.items():
-            yield guess("position.rounded", f"you round positions {words} whole numbers", whole(cut))
+            yield guess("position.rounded", f"you round positions {words} whole numbers", rounded_by(cut))
     if i.ndim == 3:
         orders = {f"you use axis {a} of the positions for all": [a] * len(i) for a in range(len(i))}
         for order in list(permutations(range(len(i))))[1:]:

@@ -42,24 +42,12 @@ from peref.golden.spec.files import Tensor
 Family = Callable[[Answer], Iterator[Guess | Clue]]
 Seen = tuple[Clue, Answer, Family]  # a clue, where it was seen, and who saw it
 FIRST: tuple[Family, ...] = (
-    *(
-        tensor.of_tensors,
-        gradients.of_derivative,
-        gradients.of_maps_back,
-        gradients.of_groups,
-        backward.of_scans,
-        rotation.of_turning,
-        pairs.of_channels,
-        positions.of_places,
-        recurrences.of_handed_states,
-    ),
-    *(biases.of_rows, biases.of_biases, attention.of_attention),
+    *(tensor.of_tensors, gradients.of_derivative, gradients.of_maps_back, gradients.of_groups),
+    *(backward.of_scans, rotation.of_turning, pairs.of_channels, positions.of_places),
+    *(recurrences.of_handed_states, biases.of_rows, biases.of_biases, attention.of_attention),
     *traces.SIMPLE,
-    options.of_options,
-    frequencies.of_ladders,
-    frequencies.of_ramps,
-    frequencies.of_ntk,
-    frequencies.of_sections,
+    *(options.of_options, frequencies.of_ladders, frequencies.of_ramps),
+    *(frequencies.of_ntk, frequencies.of_sections),
 )
 NUMBERS = (options.of_fitted_numbers,)
 LAST = (
@@ -71,11 +59,7 @@ LAST = (
     traces.of_rows_below,
     traces.of_operations(functions.of_parameters, functions.of_functions, recurrences.of_recurrences),
 )
-FORMULAS = (
-    formulas.of_formulas,
-    backward.of_formulas_back,
-    traces.of_operations(formulas.of_formulas),
-)
+FORMULAS = (formulas.of_formulas, backward.of_formulas_back, traces.of_operations(formulas.of_formulas))
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99  # of all that failed
 LOOSE = 0.5  # of class A: so much farther than twice the closest is no match where another is
@@ -84,23 +68,10 @@ MORE = 0.1  # what weaker signs add to a guess that gives all
 # a guess that is worth no more says little: a factor, no position at all, one branch; the search goes on, and
 # another story that gives as much stands beside it
 SAYS_LITTLE = 0.9
-COMPUTED = (
-    "option",
-    "basic",
-    "position.",
-    "mask.",
-    "gqa.",
-    "rope.table.",
-    "rope.base.",
-    "rope.layout.",
-    "rope.partial.",
-    "rope.one_of_two",
-    "rope.exponent",
-)
-GENERAL_FLAGS = (
-    "basic",
-    "option",
-)  # which say little: what several guesses of theirs give is no bug of one kind
+OF_ANY_CASE = ("option", "basic", "position.", "mask.", "gqa.")
+OF_TURNS = ("table.", "base.", "layout.", "partial.", "one_of_two", "exponent")
+COMPUTED = (*OF_ANY_CASE, *(f"rope.{end}" for end in OF_TURNS))
+GENERAL_FLAGS = ("basic", "option")  # they say little: several guesses of theirs are no bug of one kind
 LIKE = 0.6  # a cosine from which on an error is called alike
 
 
@@ -285,14 +256,9 @@ def together(some: list[Said]) -> Said:
     share = sum(gives) / len(gives)
     evidence = "; ".join(f"{one.trap.words}: {one.trap.evidence}" for one in added)
     guesses = [one.guess for one in added if one.guess]
-    return replace(
-        first,
-        trap=replace(first.trap, evidence=evidence.removeprefix(f"{first.trap.words}: ")),
-        weight=share * min(one.sure for one in guesses),
-        whole=share > ENOUGH,
-        gives=gives,
-        others=tuple(guesses[1:]),
-    )
+    trap = replace(first.trap, evidence=evidence.removeprefix(f"{first.trap.words}: "))
+    weight, others = share * min(one.sure for one in guesses), tuple(guesses[1:])
+    return replace(first, trap=trap, weight=weight, whole=share > ENOUGH, gives=gives, others=others)
 
 
 def seen_in(some: list[Seen], asked: list[Answer], bad: list[Answer]) -> Said:
@@ -341,17 +307,10 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
     evidence += "; this flag is of much else besides" if one.vague else ""
     weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
     whole = weight > ENOUGH and not one.invented
-    return Said(
-        replace(one.trap, evidence=evidence),
-        one.sure * weight,
-        one,
-        not one.invented,
-        whole,
-        not one.vague,
-        gives=tuple(fit or 0.0 for _, fit in asked),
-        spoils=bool(lost),
-        misfit=sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0,
-    )
+    gives = tuple(fit or 0.0 for _, fit in asked)
+    misfit = sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0
+    found = Said(replace(one.trap, evidence=evidence), one.sure * weight, one, not one.invented, whole)
+    return replace(found, alone=not one.vague, gives=gives, spoils=bool(lost), misfit=misfit)
 
 
 def where(one: Guess, fact: str) -> Guess:
@@ -417,10 +376,8 @@ def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
         if (known[flag]["kind"] == "GRADIENT") == bad[0].derivative:
             hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
             weight = 0.3 + 0.1 * hit / len(mine) * hit / max(hit + spared, 1) + 0.01 * own[flag]
-            evidence = (
-                f"{NOTHING}; {hit} of {len(mine)} failing cases are there to catch it, and {spared} of "
-            )
-            evidence += f"{len(theirs)} right ones"
+            said = f"{hit} of {len(mine)} failing cases are there to catch it"
+            evidence = f"{NOTHING}; {said}, and {spared} of {len(theirs)} right ones"
             found[flag] = Said(Trap(flag, known[flag]["title"], evidence), weight, None, False)
     return found
 

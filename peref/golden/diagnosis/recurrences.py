@@ -130,9 +130,8 @@ def of_rule(answer: Answer) -> Iterator[Guess]:
     for words, powers in BETAS.items() if flag else ():
         yield guess(flag, f"beta {words}", with_call("delta", partial(with_beta, powers)))
     for words, change in ORDERS.items():
-        yield guess(
-            flag_of(answer, "functions", "delta", ""), f"the state {words}", with_call("delta", change)
-        )
+        flag = flag_of(answer, "functions", "delta", "")
+        yield guess(flag, f"the state {words}", with_call("delta", change))
 
 
 BETAS = {  # powers of beta in what is written under, in the value, and in what is taken out: 1, 0 and 0

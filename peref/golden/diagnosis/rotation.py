@@ -197,9 +197,8 @@ def of_maps(answer: Answer, case: Any) -> Iterator[Guess]:
         if who != "qk":
             said = f"you pair channels of {who} as the other layout does"
             yield guess("rope.layout.half", said, with_map(Map("other"), who), 0.99)
-            yield guess(
-                "rope.one_of_two", f"{who} does not turn, and has no gain", with_map(STILL, who), 0.99
-            )
+            said = f"{who} does not turn, and has no gain"
+            yield guess("rope.one_of_two", said, with_map(STILL, who), 0.99)
 
 
 # ---------------------------------------------------------------- angles and gains
@@ -225,12 +224,8 @@ def of_frequencies(change: Any) -> Any:
     return rotate
 
 
-UNITS_OF_ANGLES = {
-    "2 pi times": 2 * np.pi,
-    "1/(2 pi) of": 0.5 / np.pi,
-    "pi/180 of": np.pi / 180,
-    "180/pi times": 180 / np.pi,
-}
+UNITS_OF_ANGLES = {"2 pi times": 2 * np.pi, "1/(2 pi) of": 0.5 / np.pi}
+UNITS_OF_ANGLES |= {"pi/180 of": np.pi / 180, "180/pi times": 180 / np.pi}
 DEALT: dict[str, Any] = {
     "run from slow to fast": lambda x: x[..., ::-1],
     "are those of the next pair": lambda x: np.roll(x, 1, -1),
@@ -269,34 +264,24 @@ TURNS: dict[Any, dict[str, Any]] = {
         "you divide by the gain": lambda g, h: (1 / g, 1 / h),
     },
 }
+THE_OTHER_WAY = "your angles are right and you turn the other way: the minus is on the wrong half of a pair"
+OTHER_WIDTHS: dict[Any, dict[str, Any]] = {
+    ("rope.partial.exponent_head_dim", "rotate"): {
+        "your frequencies come from the head width, not the rotary width": at_width(True)
+    },
+    ("rope.partial.pairing", "rotate"): {"you turn every channel of the head": at_width(False)},
+}
 OF_ANGLES = (
     *tabled(TURNS),
-    Row(
-        "rope.sign",
-        "your angles are right and you turn the other way: the minus is on the wrong half of a pair",
-        {"turn": lambda phi, *g: (-phi, *g)},
-        turns,
-    ),
-    Row(
-        "rope.partial.exponent_head_dim",
-        "your frequencies come from the head width, not the rotary width",
-        {"rotate": at_width(True)},
-        is_partial,
-    ),
-    Row(
-        "rope.partial.pairing", "you turn every channel of the head", {"rotate": at_width(False)}, is_partial
-    ),
+    Row("rope.sign", THE_OTHER_WAY, {"turn": lambda phi, *g: (-phi, *g)}, turns),
+    *tabled(OTHER_WIDTHS, is_partial),
     *rows(FEW, "rotate", in_few("your frequencies were", of_frequencies), of_one_number),
 )
 
 
 def in_layout(layout: str) -> Any:
     """Whatever the case asks for; where it asks for that, nothing changes, which speaks for it."""
-    return lambda answer: (
-        expected(replace(answer.case, layout=layout), answer.a)
-        if answer.case and turns(answer.case)
-        else None
-    )
+    return on_case(lambda case, answer: expected(replace(case, layout=layout), answer.a), turns)
 
 
 @family(turned_at_all)
@@ -368,9 +353,8 @@ def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
         other = flag_of(answer, "options", "width", "rope.frequencies")
         words = f"your frequencies are in another order: {', '.join(map(str, order))}"
         change = lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)
-        yield guess(
-            other if halves and axes and half > 2 else "rope.frequencies", words, computed(turn=change), 0.9
-        )
+        flag = other if halves and axes and half > 2 else "rope.frequencies"
+        yield guess(flag, words, computed(turn=change), 0.9)
     still = [bool(np.abs(z[..., n] - 1).max() < most) for n in range(half)]
     moving = any(k and not s for s, k in zip(still, kept, strict=True))
     if all(s or k for s, k in zip(still, kept, strict=True)) and moving:

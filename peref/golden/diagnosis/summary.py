@@ -10,7 +10,7 @@ Not here: what is guessed, and which guess is named (ranking).
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from peref.golden.diagnosis.answer import Answer, Trap
@@ -38,13 +38,7 @@ class Probable:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "flag": self.trap.flag,
-            "words": self.trap.words,
-            "evidence": self.trap.evidence,
-            "encodings": list(self.encodings),
-            "confirmed": self.confirmed,
-        }
+        return asdict(self.trap) | {"encodings": list(self.encodings), "confirmed": self.confirmed}
 
 
 class Summary:
@@ -70,16 +64,12 @@ class Summary:
         for name, some in self.said.items():
             for one in some:
                 found[one.trap.flag, one.trap.words if len(self.said) == 1 else ""].append((name, one))
-        order = sorted(found.values(), key=lambda some: -len(some))
-        return [
-            Probable(
-                some[0][1].trap,
-                tuple(name for name, _ in some),
-                all(one.each or one.whole for _, one in some),
-                all(one.whole and one.alone for _, one in some),
-            )
-            for some in order
+        order = [
+            tuple(zip(*some, strict=True)) for some in sorted(found.values(), key=lambda some: -len(some))
         ]
+        whole = lambda some: all(one.each or one.whole for one in some)
+        sure = lambda some: all(one.whole and one.alone for one in some)
+        return [Probable(some[0].trap, names, whole(some), sure(some)) for names, some in order]
 
     def of(self, entry: Entry, name: str, got: Tensor) -> Trap | None:
         """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by

@@ -14,7 +14,7 @@ from peref.errors import counted
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of_scale, guess
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
+from peref.golden.spec.rule import ROUNDOFF, verdict_on
 
 
 def of_form(entry: Entry, name: str, got: Tensor) -> Trap | None:
@@ -23,16 +23,10 @@ def of_form(entry: Entry, name: str, got: Tensor) -> Trap | None:
     """
     want = entry.want(name)
     if want.dtype.kind == "f" and got.dtype not in ROUNDOFF:
-        kind = (
-            "truth values"
-            if got.dtype == "BOOL"
-            else "whole numbers"
-            if got.dtype[0] in "IU"
-            else "numbers of a dtype that the rule does not know"
-        )
-        return Trap(
-            "", f"dtype {got.dtype} came, {kind}; expected real numbers, one of {', '.join(ROUNDOFF)}"
-        )
+        kinds = {"B": "truth values", "I": "whole numbers", "U": "whole numbers"}
+        kind = kinds.get(got.dtype[0], "numbers of a dtype that the rule does not know")
+        known = ", ".join(ROUNDOFF)
+        return Trap("", f"dtype {got.dtype} came, {kind}; expected real numbers, one of {known}")
     if want.dtype.kind != "f" and got.dtype in ROUNDOFF:
         return Trap("", f"dtype {got.dtype} came, real numbers; expected whole numbers, such as I64")
     if got.wide.shape == want.shape:
@@ -51,27 +45,18 @@ def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[st
     """The right numbers, their axes in another order, some of them as one, or with axes of length 1
     besides.
     """
-    want, (a, b) = entry.want(name), entry.budget(name)
-    shape = got.wide.shape
-    if (
-        len(letters) != want.ndim
-        or got.bits.size != want.size
-        or want.ndim > 5
-        or not want.any()
-        or a is None
-        or b is None
-        or not same_numbers(got.wide, want)
-    ):
+    want, (a, b), shape = entry.want(name), entry.budget(name), got.wide.shape
+    if a is None or b is None or want.ndim > 5 or not want.any():
+        return
+    if len(letters) != want.ndim or got.bits.size != want.size or not same_numbers(got.wide, want):
         return
     for order in permutations(range(want.ndim)):
         put = lambda x, order=order: x.transpose(order).reshape(shape)
-        if verdict_on(got, put(want), put(a), put(b), entry.words["depth"]).worst <= CLASSES[-1][1]:
+        if verdict_on(got, put(want), put(a), put(b), entry.words["depth"]).passes:
             axes = "".join(letters[n] for n in order)
-            axes_given = grouped(axes, [want.shape[n] for n in order], shape)
-            yield (
-                f"{axes_given} came, expected {spelt(letters)}: the numbers are "
-                f"right{', the axes are exchanged' if axes != letters else ''}"
-            )
+            mine = grouped(axes, [want.shape[n] for n in order], shape)
+            exchanged = ", the axes are exchanged" if axes != letters else ""
+            yield f"{mine} came, expected {spelt(letters)}: the numbers are right{exchanged}"
 
 
 def same_numbers(x: np.ndarray, want: np.ndarray) -> bool:
@@ -96,17 +81,11 @@ def sized(entry: Entry, shape: tuple[int, ...], want: tuple[int, ...], letters: 
     """Which axes it seems to have, where the numbers are wrong too."""
     if sorted(shape) == sorted(want):
         order = next(o for o in permutations(range(len(want))) if tuple(want[n] for n in o) == shape)
-        return (
-            f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}; put in that "
-            "order, the numbers are wrong too"
-        )
+        said = f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}"
+        return f"{said}; put in that order, the numbers are wrong too"
     if len(shape) != len(want):
         return f"{counted(len(shape), 'axis', 'axes')} came, expected {len(want)}: {spelt(letters)}"
-    off = [
-        (letter, mine, right)
-        for letter, mine, right in zip(letters, shape, want, strict=True)
-        if mine != right
-    ]
+    off = [one for one in zip(letters, shape, want, strict=True) if one[1] != one[2]]
     facts = entry.words["facts"]
     words = ", ".join(f"{letter} is {mine}, expected {right}" for letter, mine, right in off)
     if len(off) == 1 and off[0][0] == "G" and off[0][1] == facts.get("H"):
@@ -159,14 +138,8 @@ def factor_in(answer: Answer, name: str) -> float | None:
 
 def multiplied(factor: float) -> Any:
     """Outputs times a number, and derivatives as they were."""
-
-    def gives(answer: Answer) -> Any:
-        return {
-            n: (factor if not n.startswith("vjp.") and n in answer.wrong else 1) * answer.want(n)
-            for n in answer.got
-        }
-
-    return gives
+    by = lambda answer, n: factor if not n.startswith("vjp.") and n in answer.wrong else 1
+    return lambda answer: {n: by(answer, n) * answer.want(n) for n in answer.got}
 
 
 def of_time(answer: Answer, name: str, x: Any, g: Any) -> str:

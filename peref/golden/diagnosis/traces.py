@@ -80,6 +80,8 @@ def of_kinds(flag: str, words: str, make: Any, kinds: Any = KINDS, sure: float =
 
 
 one_each = lambda i, far, c: i - far + (c.opening + c.number - 1) * c.later
+own_once_cached = lambda i, far, c: i + c.T * c.later
+in_cache = lambda i, far, c: 0 * i + np.arange(c.first - c.begin, c.stop - c.begin)
 WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call)
     (RESTARTS, "every call counts its positions from the beginning", lambda i, far, c: i - far),
     (RESTARTS, "every call counts its positions from 0", lambda i, far, c: 0 * i + np.arange(c.T)),
@@ -87,11 +89,7 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
     (LATE, "positions are one too large once there is a cache", lambda i, far, c: i + c.later),
     (LATE, "positions are one too small once there is a cache", lambda i, far, c: i - c.later),
     (RESTARTS, "a call's own tokens count in its offset", lambda i, far, c: i + c.T),
-    (
-        RESTARTS,
-        "a call's own tokens count in its offset once there is a cache",
-        lambda i, far, c: i + c.T * c.later,
-    ),
+    (RESTARTS, "a call's own tokens count in its offset once there is a cache", own_once_cached),
     (RESTARTS, "the offset grows by one with each call, however many tokens it has", one_each),
     (
         RESTARTS,
@@ -100,11 +98,7 @@ WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call
     ),
     (RESTARTS, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
     (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
-    (
-        "position.counted",
-        "positions are counted in the cache, whatever is given",
-        lambda i, far, c: 0 * i + np.arange(c.first - c.begin, c.stop - c.begin),
-    ),
+    ("position.counted", "positions are counted in the cache, whatever is given", in_cache),
     (RESTARTS, "every token of a call has the position of its last", lambda i, far, c: 0 * i + i[..., -1:]),
 )
 
@@ -132,64 +126,38 @@ def of_positions(answer: Answer, case: Any) -> Iterator[Guess]:
         yield guess(RING, words, with_places(full, "qk", every_call))
 
 
-def chunk_between(old: Call, now: Call) -> bool:
-    """Whether a later call of several tokens came after the old one."""
-    return a_chunk(now) or any(old.number < n for n in now.chunks)
-
-
 TOP, WINDOW_LATE = "mask.top_left", "cache.window_late"
 rolling = lambda t, s, c: (s <= t) & (t - s < (c.window or np.inf))
 left_of = lambda first: lambda see, t, s, c: see & (s >= first(t, s, c))
 has_global = lambda case: attends(case) and case.layer.global_tokens
 windowed = lambda case: attends(case) and case.window is not None
 OPENED = Row(CAUSAL, "there is no causal mask", {"place": lambda at, c: {"causal": False}}, attends)
+ALIGNED = {
+    "the mask is aligned with the first key": lambda see, t, s, c: rolling(t - t[0], s, c),
+    "the mask is aligned with the first key, without a window": lambda see, t, s, c: s <= t - t[0],
+}
+KEPT_OF_WINDOW = {
+    "room is made in the cache before a call attends": left_of(lambda t, s, c: min(t[0], len(s) - c.window)),
+    "a call attends to the last window alone": left_of(lambda t, s, c: len(s) - c.window),
+    "two keys less than the window are kept": left_of(lambda t, s, c: t[0] - c.window + 2),
+    "a call as long as the window sees no earlier key": left_of(lambda t, s, c: t[0] * (c.window <= c.T)),
+}
+BLIND = {"a call does not see its own keys": lambda see, t, s, c: see & (s < t[0])}
+OF_FIRST = {
+    "every token of a call has the window of the first": lambda see, t, s, c: (s <= t) & (t[0] - s < c.window)
+}
+NOT_GLOBAL = {"later calls find the keys of the window alone": left_of(lambda t, s, c: t[0] - c.window + 1)}
 MASKS = (
-    *rows(
-        TOP,
-        "see",
-        {
-            "the mask is aligned with the first key": lambda see, t, s, c: rolling(t - t[0], s, c),
-            "the mask is aligned with the first key, without a window": lambda see, t, s, c: s <= t - t[0],
-        },
-        attends,
-    ),
-    Row(
-        "mask.causal",
-        "a call does not see its own keys",
-        {"see": lambda see, t, s, c: see & (s < t[0])},
-        attends,
-    ),
-    *rows(
-        WINDOW_LATE,
-        "see",
-        {
-            "room is made in the cache before a call attends": left_of(
-                lambda t, s, c: min(t[0], len(s) - c.window)
-            ),
-            "a call attends to the last window alone": left_of(lambda t, s, c: len(s) - c.window),
-            "two keys less than the window are kept": left_of(lambda t, s, c: t[0] - c.window + 2),
-            "a call as long as the window sees no earlier key": left_of(
-                lambda t, s, c: t[0] if c.window <= c.T else 0
-            ),
-        },
-        windowed,
-    ),
-    Row(
-        "mask.window",
-        "every token of a call has the window of the first",
-        {"see": lambda see, t, s, c: (s <= t) & (t[0] - s < c.window)},
-        windowed,
-    ),
-    Row(
-        "cache.global_dropped",
-        "later calls find the keys of the window alone",
-        {"see": left_of(lambda t, s, c: t[0] - c.window + 1)},
-        has_global,
-    ),
+    *rows(TOP, "see", ALIGNED, attends),
+    *rows(CAUSAL, "see", BLIND, attends),
+    *rows(WINDOW_LATE, "see", KEPT_OF_WINDOW, windowed),
+    *rows("mask.window", "see", OF_FIRST, windowed),
+    *rows("cache.global_dropped", "see", NOT_GLOBAL, has_global),
     *(row for row in WHO_SEES if row.change.keys() & {"see", "place", "inputs"}),
 )
 ALL_OF, LAST_KEY = slice(None), slice(-1, None)
 in_every = lambda old, now: True
+chunk_between = lambda old, now: a_chunk(now) or any(old.number < n for n in now.chunks)
 WHICH_KEYS = {
     "keys": ALL_OF,
     "the last key": LAST_KEY,
@@ -292,9 +260,8 @@ def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
     ):
         words = f"queries are turned for the length that there is at each call, keys for {words}"
         yield guess(mixed, words, with_turns(made_for(q=length, k=n)))
-    yield guess(
-        mixed, "cached keys are turned anew for the length of each call", with_keys(lambda c, now: 1, True)
-    )
+    words = "cached keys are turned anew for the length of each call"
+    yield guess(mixed, words, with_keys(lambda c, now: 1, True))
     for words, times in (
         ("cached keys are turned once more when they are read", lambda c, now: 2),
         ("cached keys are turned once more in every call", lambda c, now: now.number - c.number + 1),
@@ -364,15 +331,11 @@ def rows_in_calls(
         hooks = {WRAPS[kind][0] for kind in row.change if kind in WRAPS}
         mine = hooks <= {case.hook} and (attends(case) or not row.change.keys() & OF_ATTENTION)
         if mine and row.when(case) and (flag := row.flag_for(answer)):
-            words = row.words.format(case=case)
-            yield from of_kinds(flag, words, partial(with_row, row), kinds, row.sure)
+            yield from of_kinds(flag, row.words, partial(with_row, row), kinds, row.sure)
 
 
-ROWS_BELOW = [
-    row
-    for row in (*OF_ANGLES, *BIASES, *ROWS_ADDED, *WHO_SEES)
-    if row.change.keys() <= {*WRAPS, "scale", "parts"}
-]
+below = lambda row: row.change.keys() <= {*WRAPS, "scale", "parts"}
+ROWS_BELOW = [*filter(below, (*OF_ANGLES, *BIASES, *ROWS_ADDED, *WHO_SEES))]
 OTHER_MAPS = (("rope.layout.half", "channels pair up as in the other layout", Map("other")), *MAPS)
 
 

@@ -19,11 +19,8 @@ from peref.page import html_page, html_table, td
 def report_page(report: Report, book: Book) -> str:
     """The whole page: what the outcome is, each failure in full, then every tensor by group."""
     passed = report.exit_code == 0
-    counts = [
-        (f"{n} failed" if name == "FAIL" else f"{n} of class {name}", name)
-        for name, n in report.by_class().items()
-        if n
-    ]
+    some = {name: n for name, n in report.by_class().items() if n}
+    counts = [(f"{n} failed" if name == "FAIL" else f"{n} of class {name}", name) for name, n in some.items()]
     counts += [(words, "") for words in (*text.also_words(report), *text.rest_words(report))]
     chips = "".join(f"<span>{badge(name, name) if name else ''} {words}</span>" for words, name in counts)
     verdict = badge("A", "pass") if passed else badge("FAIL", "FAIL")

@@ -96,16 +96,9 @@ def with_traps(results: Iterable[Result]) -> tuple[list[Result], list[Probable]]
     apart, results = [r for r in every if r.aside], [r for r in every if not r.aside]
     if all(r.passed for r in results):
         return [*results, *apart], []
-    most = CLASSES[-1][1]
-    summary = Summary(
-        (
-            some[0].entry,
-            {r.name: r.got for r in some},
-            {r.name: r.verdict.worst <= most for r in some},
-        )
-        for some in listed_by(results, lambda r: r.entry.id).values()
-        if not some[0].variant
-    )
+    cases = listed_by((r for r in results if not r.variant), lambda r: r.entry.id).values()
+    passing = lambda some: {r.name: r.verdict.passes for r in some}
+    summary = Summary((some[0].entry, {r.name: r.got for r in some}, passing(some)) for some in cases)
     trap_of: Any = lambda r: summary.of(r.entry, r.name, r.got)
     return [*followed(results, trap_of), *apart], summary.probable
 
@@ -209,8 +202,6 @@ def right_distances(entry: Entry, wrong: Any) -> str:
     """Up to which distance, on either side, all biases are right."""
     d, bad = np.abs(entry.input("distances")), wrong.any(0)
     first, right = d[bad].min(), d[~bad & (d < d[bad].min())]
-    return (
-        f"distance {right.max():g}; wrong from {first:g} on"
-        if right.size
-        else f"no distance: {first:g} is wrong"
-    )
+    if not right.size:
+        return f"no distance: {first:g} is wrong"
+    return f"distance {right.max():g}; wrong from {first:g} on"

@@ -149,10 +149,8 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     judged = report.results or any(o.held is not None for o in report.outcomes)
     if not (judged or report.errors or report.crashes):
         left = f", {len(report.skipped)} skipped" if report.skipped else ""
-        raise NothingRan(
-            f"nothing was compared: {counted(len(report.not_run), 'case was', 'cases were')} asked for and "
-            f"none was claimed{left}"
-        )
+        asked = counted(len(report.not_run), "case was", "cases were")
+        raise NothingRan(f"nothing was compared: {asked} asked for and none was claimed{left}")
     return report
 
 

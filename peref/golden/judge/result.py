@@ -91,10 +91,5 @@ class Outcome:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "case": self.id,
-            "level": self.words["level"],
-            "held": self.held,
-            "said": self.said,
-            "why": self.words["why"],
-        }
+        about = {"case": self.id, "level": self.words["level"]}
+        return about | {"held": self.held, "said": self.said, "why": self.words["why"]}

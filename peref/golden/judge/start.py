@@ -73,8 +73,6 @@ def in_all(lists: Iterable[list[str]]) -> set[str]:
 
 def more_of(cases: list[dict], taken: list[str]) -> str:
     """What else a parameter may be called after: other inputs, then facts, then options."""
-    parts = [
-        sorted({plain(name) for words in cases for name in words[part]} - set(taken))
-        for part in ("inputs", "facts", "options")
-    ]
+    names_in = lambda part: {plain(name) for words in cases for name in words[part]}
+    parts = [sorted(names_in(part) - set(taken)) for part in ("inputs", "facts", "options")]
     return "; ".join(", ".join(part) for part in parts if part)

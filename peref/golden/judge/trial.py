@@ -7,6 +7,7 @@ Not here: pytest (pytest_peref), the rule and the diagnosis (report).
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,8 @@ def trials(
         numpy_dtype(dtype)
     pick = Pick(**{fields[name]: as_tuple(x) for name, x in asked.items()})
     several = len(as_tuple(dtypes)) > 1
-    found = [
-        Trial(entry, f"{entry.id}-{dtype}" if several else entry.id, dtype, limit)
-        for entry in filter(pick, book.entries.values())
-        for dtype in as_tuple(dtypes)
-    ]
+    each = product(filter(pick, book.entries.values()), as_tuple(dtypes))
+    found = [Trial(one, f"{one.id}-{dtype}" if several else one.id, dtype, limit) for one, dtype in each]
     if not found:
         left = ", ".join(f"{name}={words}" for name, words in vars(pick).items() if words)
         raise Misuse(f"no golden case is left by {left}; see: {share.program()} golden show")

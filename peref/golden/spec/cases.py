@@ -167,10 +167,8 @@ def sized(name: str, level: str, slug: str, why: str, flags: tuple[str, ...] = (
 def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:
     """A case of every level for settings and sizes of the user's."""
     why = "Made for a shape and settings of your own."
-    return [
-        replace(Case(name, level, "yours", why), options=given, **facts)
-        for level in LEVELS_OF_HOOK[get(name).hook]
-    ]
+    levels = LEVELS_OF_HOOK[get(name).hook]
+    return [replace(Case(name, level, "yours", why), options=given, **facts) for level in levels]
 
 
 def plain_options(given: Mapping[str, Any]) -> dict[str, Any]:

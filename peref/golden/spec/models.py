@@ -22,17 +22,8 @@ from peref.config import SHAPES, Config, shaped
 from peref.golden.spec.cases import MODEL_LEVELS, Case, nested
 from peref.model import step_sizes
 
-RECIPE = {
-    "rate": 0.06,
-    "warmup": 3,
-    "steps": 10,
-    "floor": 0.5,
-    "beta1": 0.9,
-    "beta2": 0.95,
-    "eps": 0.1,
-    "decay": 0.3,
-    "clip": 3.0,
-}
+RECIPE = {"rate": 0.06, "warmup": 3, "steps": 10, "floor": 0.5}
+RECIPE |= {"beta1": 0.9, "beta2": 0.95, "eps": 0.1, "decay": 0.3, "clip": 3.0}
 MODEL_FACTS = ("shape", "layers", "V", "F", "qk_norm", "shrink")  # facts of a model beside those of a layer
 
 

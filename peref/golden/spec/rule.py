@@ -53,6 +53,11 @@ class Verdict:
     words: str = ""
     used: np.ndarray | None = None
 
+    @property
+    def passes(self) -> bool:
+        """Whether it is in any class."""
+        return self.grade != "FAIL"
+
     def wrong(self, limit: str = "A") -> np.ndarray:
         """Which elements are beyond class `limit`."""
         assert self.used is not None
@@ -64,11 +69,9 @@ def beyond(verdict: Verdict) -> str:
     (name, most), worst = CLASSES[-1], verdict.worst
     if not math.isfinite(worst):
         return "cannot be compared" if verdict.words else "not 0 where nothing but 0 may be"
-    return (
-        f"{worst / most:.3g} times what class {name} allows"
-        if worst > most
-        else f"class {verdict.grade}, used {worst:.3g}"
-    )
+    if worst > most:
+        return f"{worst / most:.3g} times what class {name} allows"
+    return f"class {verdict.grade}, used {worst:.3g}"
 
 
 def limits(dtype: str, g: np.ndarray, a: np.ndarray, b: np.ndarray, depth: float) -> list[np.ndarray]:
