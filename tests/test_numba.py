@@ -654,13 +654,14 @@ def test_what_decoding_reads_begins_at_a_cache_line():
     off = {name: np.arange(21 + k, dtype=np.float32)[1 + k :].reshape(4, 5) for k, name in enumerate("abc")}
     placed = NUMBA.place(off)
     assert [a.ctypes.data % 64 for a in placed.values()] == [0] * len(off)
-    assert all((placed[name] == a).all() and placed[name].flags.c_contiguous for name, a in off.items())
+    same(placed, off, 0)
+    assert all(a.flags.c_contiguous for a in placed.values())
     assert all(a is placed[name] for name, a in NUMBA.place(placed).items())
     much = {"a": np.empty(CACHED + 1, np.int8)}
     assert NUMBA.place(much) is much
     kept = Kept(off["a"][None, :, None]).longer(3)
-    assert kept.whole.ctypes.data % 64 == 0
-    assert (kept.rows[:, :, :1] == off["a"][None, :, None]).all()
+    assert kept.buffer.ctypes.data % 64 == 0
+    same(kept.rows[:, :, :1], off["a"][None, :, None], 0)
 
 
 def test_every_filled_field_is_tested():
