@@ -293,6 +293,7 @@ EDITED = {
 
 
 PLAIN = Config(pe=(("rope", {}),), **SIZES | {"layers": 1, "L": 16})
+READ = np.isin(np.arange(40), tokens_of(PLAIN))[:, None]  # rows of the embedding
 FITTED = {  # what theirs is, of a model with plain RoPE; the first tensor that differs, what it looks like
     "base": (member(PLAIN, 0, base=12000.0), {}, "q_turned", "layer 0 has base 12000; it has base 10000"),
     "base of late tokens": (
@@ -329,10 +330,10 @@ FITTED = {  # what theirs is, of a model with plain RoPE; the first tensor that 
 }
 
 
-def in_tables(t, role):
-    """Turned by cosines and sines that are kept in bfloat16."""
+def in_tables(t, role, kept=rounded):
+    """Turned by cosines and sines that are kept in bfloat16, or as is said."""
     angle = np.arange(14)[:, None] * 1e4 ** (-np.arange(4) / 4)
-    cos, sin = (rounded(f(angle)).astype(np.float64) for f in (np.cos, np.sin))
+    cos, sin = (kept(f(angle)).astype(np.float64) for f in (np.cos, np.sin))
     a, b = np.split(t(role), 2, -1)
     return np.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
 
@@ -635,6 +636,46 @@ def test_gradients_are_gone_through_from_the_loss_backwards():
         assert walk.found.name not in later or len(some) == 1
         assert "it is 2 times what it must be" in walk.found.known
         assert {"gradient.logits", "gradient.layers.1.ffn", "gradient.layers.1.heads"} <= {*walk.agree}
+
+
+SLOPES = {  # which gradient is wrong: how, of all gradients and tensors, and what is said of it
+    "layers.0.k_turned": (
+        lambda g, x: g * 8**0.5,
+        "it is 2.82843 times what it must be, the root of the head ",
+    ),
+    "logits": (lambda g, x: g * 13 / 14, "as of a mean over one token more than are predicted"),
+    "layers.0.scores": (
+        lambda g, x: x["layers.0.probabilities"] * x["gradient.layers.0.probabilities"],
+        "the sum of these over the keys is not taken off",
+    ),
+    "layers.0.q": (
+        lambda g, x: in_tables({"q": x["gradient.layers.0.q_turned"]}.get, "q", lambda a: a),
+        "it is turned on, not back",
+    ),
+    "layers.0.k": (lambda g, x: x["gradient.layers.0.k_turned"], "it is what gradient.layers.0.k_turned is"),
+    "layers.0.residual": (
+        lambda g, x: g - x["gradient.layers.0.leaving"],
+        "it lacks what gradient.layers.0.leaving is",
+    ),
+    "layers.0.leaving": (
+        lambda g, x: g + 0.1 * np.arange(14)[:, None] * x["layers.0.leaving"],
+        "it is off along the tensor itself, token by token",
+    ),
+    "parameter.embed.weight": (lambda g, x: g * READ, "what it gets as the head is missing"),
+    "parameter.embed.weight again": (lambda g, x: g * (1 + READ), "what it gets as the embedding is wrong"),
+}
+
+
+@pytest.mark.parametrize("what", SLOPES)
+def test_a_derivative_that_is_wrong_is_named(what):
+    params, (wrong, words) = drawn(PLAIN), SLOPES[what]
+    both = trace(PLAIN, wide(params), tokens_of(PLAIN), gradients=True)
+    ours = {name: Tensor("F64", np.asarray(x)) for name, x in both.items()}
+    theirs = {name: Tensor("F32", np.asarray(x, np.float32)) for name, x in both.items()}
+    name = f"gradient.{what.partition(' ')[0]}"
+    theirs[name] = Tensor("F32", np.asarray(wrong(both[name], both), np.float32))
+    found = walk_of(Traces(ours, theirs, about(PLAIN, ours), "C", {})).found
+    assert (found.name, len(found.known), words in found.known[1]) == (name, 2, True), found
 
 
 def test_what_cancels_in_the_gradient_of_a_peaked_softmax_is_rounding():

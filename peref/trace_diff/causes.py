@@ -16,6 +16,7 @@ from peref.errors import counted
 from peref.golden.spec.rule import CLASSES, Verdict
 from peref.trace_diff.evidence import UNRELATED, Differing, about_shape, in_layers, relations_of, where_wrong
 from peref.trace_diff.fitted import fitted
+from peref.trace_diff.gradients import relations_of_gradient
 from peref.trace_diff.readings import Reading, readings
 from peref.trace_diff.steps import Engine, first_layer, follow, layer_and_step, taken
 from peref.trace_diff.verdicts import Traces
@@ -49,7 +50,8 @@ def diagnosed(t: Traces, name: str, verdict: Verdict, limit: str) -> Differing:
     facts = relations_of(t.theirs[name], made.get(name, t.ours[name].wide), axes, t.rows(name))
     if t.group(name) < -1:
         known = "the forward pass agrees, and every gradient between this one and the loss"
-        return replace(found, known=(known, *(facts or [UNRELATED])))
+        named = [*relations_of_gradient(t, name)][:1]
+        return replace(found, known=(known, *(named or facts or [UNRELATED])))
     lie = lying_between(t, name)
     given, count = best(t, name, lie, dict(CLASSES)[limit])
     found = replace(found, readings=given, others=elsewhere(t, name, given))
