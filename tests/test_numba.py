@@ -263,6 +263,12 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
     both("activated_linear", [up, gate, w, random(C), random(M, C, seed=3)], {})
 
 
+def test_a_rotation_keeps_what_it_turned_for_the_gradient_of_a_gain_alone():
+    x, angle = random(1, 2, 3, 8).astype(np.float32), random(3, 4)
+    kept = lambda gain: any(a is x for a in NUMBA.turn.forward(x, angle, gain, layout="half")[1])
+    assert [kept(angle), kept(None)] == [True, False]
+
+
 @pytest.mark.parametrize("gated", [True, False])
 def test_an_activation_far_from_zero_is_on_or_off(gated):
     """Where e^x of float32 is neither finite nor above 0."""

@@ -57,7 +57,7 @@ def turn_forward(x, angle, gain, *, layout):
         beside(f"turn: the {what}", wide, (B, H, T, half) if heads else (B, T, half))
     cos, sin = cos_sin_for(x, angle, gain)
     y = turn_by(x, cos, sin, layout)
-    return y, (x, y, cos, sin, angle, gain, layout)
+    return y, (None if gain is None else x, y, cos, sin, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
