@@ -25,6 +25,7 @@ from numba.core import config
 
 from peref.backends.numba.host import LANES, features
 from peref.backends.numba.kept import Kept, file_of, locked, own_folder
+from peref.backends.numba.whole import compiled_once
 from peref.ops import activation
 
 # numba's 3 compiles a tenth longer, and what comes out is not faster
@@ -121,7 +122,8 @@ class Kernel:
             dispatcher = numba.njit(**OPTIONS)(self.function)
             if FOLDER:
                 dispatcher._cache = Kept(file_of(FOLDER, self.name))
-            with nullcontext() if self.kept() or FOLDER is None else locked(file_of(FOLDER, self.name)):
+            alone = nullcontext() if self.kept() or FOLDER is None else locked(file_of(FOLDER, self.name))
+            with alone, compiled_once(dispatcher.targetctx.codegen()):
                 dispatcher.compile(self.signature)
             dispatcher.disable_compile()
             return dispatcher
