@@ -136,11 +136,12 @@ def parameters_in(a: Arrays) -> Arrays:
 
 
 def operate(
-    case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, be: Backend = PLAIN
+    case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, be: Backend | None = None
 ) -> Arrays:
     """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where
-    given. Where `be` has the arrays elsewhere, `at` is there too.
+    given. `be` computes, PLAIN unless given; where it has the arrays elsewhere, `at` is there too.
     """
+    be = PLAIN if be is None else be  # asked for here: mutants put another in its place
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     p, (x, q, k, v) = parameters_in(a), map(a.get, "xqkv")
     match case.hook, case.level:
