@@ -36,13 +36,13 @@ def one_over_one_plus_exp(e, x):
     return e.b.fdiv(constant(1), e.b.fadd(constant(1), e.exp_of_less(less)))
 
 
-def swiglu(e, gate, up):
+def swiglu_lanes(e, gate, up):
     """logistic(gate), and gate logistic(gate) up."""
     s = one_over_one_plus_exp(e, e.b.fsub(constant(0), gate))
     return s, e.b.fmul(e.b.fmul(gate, s), up)
 
 
-def gelu(e, x):
+def gelu_lanes(e, x):
     """s = (1 + tanh z) / 2 = 1 / (1 + exp(-2 z)), and x s."""
     cubic = e.fma(constant(GELU_CUBIC), e.b.fmul(x, x), constant(1))
     s = one_over_one_plus_exp(e, e.b.fmul(e.b.fmul(constant(-2 * GELU_OUTER), x), cubic))
@@ -52,7 +52,7 @@ def gelu(e, x):
 @intrinsic
 def swiglu_row(typingctx, gate, up, y, at, n):
     """y = gate logistic(gate) up."""
-    return pointwise([gate, up], [y], lambda e, g, u: [swiglu(e, g, u)[1]])
+    return pointwise([gate, up], [y], lambda e, g, u: [swiglu_lanes(e, g, u)[1]])
 
 
 @intrinsic
@@ -60,7 +60,7 @@ def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, y, at, n):
     """Its gradients, dgate = dy up s (1 + gate (1 - s)) and dup = dy gate s, and y once more."""
 
     def formula(e, g, u, d):
-        s, y = swiglu(e, g, u)
+        s, y = swiglu_lanes(e, g, u)
         slope = e.fma(g, e.b.fsub(constant(1), s), constant(1))
         return [e.b.fmul(e.b.fmul(d, u), e.b.fmul(s, slope)), e.b.fmul(d, e.b.fmul(g, s)), y]
 
@@ -70,7 +70,7 @@ def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, y, at, n):
 @intrinsic
 def gelu_row(typingctx, x, y, at, n):
     """y = x s."""
-    return pointwise([x], [y], lambda e, x: [gelu(e, x)[1]])
+    return pointwise([x], [y], lambda e, x: [gelu_lanes(e, x)[1]])
 
 
 @intrinsic
@@ -78,7 +78,7 @@ def gelu_row_backward(typingctx, x, dy, dx, y, at, n):
     """dx = dy (s + x s (1 - s) 2 z'), and y once more."""
 
     def formula(e, x, d):
-        s, y = gelu(e, x)
+        s, y = gelu_lanes(e, x)
         outer, cubic = constant(2 * GELU_OUTER), constant(3 * GELU_CUBIC)
         slope = e.b.fmul(outer, e.fma(cubic, e.b.fmul(x, x), constant(1)))
         return [e.b.fmul(d, e.fma(e.b.fmul(y, e.b.fsub(constant(1), s)), slope, s)), y]
