@@ -12,6 +12,7 @@ SAID = {  # the call or the assignment -> the words for it
     "numba.set_num_threads": "numba's number of threads",
     "config.OPT": "optimisation level",
     "gc.disable": "garbage collector",
+    "gc.set_threshold": "garbage is rarely collected",
     "xp.asarray": "cupy.asarray",
     "xp.array": "cupy.array",
     "xp.cuda.set_pinned_memory_allocator": "allocator of pinned memory",

@@ -1,6 +1,8 @@
 """Kernels become machine code once, and nothing that numba compiles beside them notices."""
 
 import ctypes
+import gc
+from contextlib import nullcontext
 from itertools import count
 
 import numpy as np
@@ -12,6 +14,7 @@ from numba.core.environment import lookup_environment
 from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 
+from peref.backends.numba import kernel as compiling
 from peref.backends.numba import whole
 from peref.backends.numba.emit import I64, ir
 from peref.backends.numba.kernel import INNER, OPTIONS
@@ -145,3 +148,16 @@ def test_numba_is_as_before_when_a_kernel_is_refused():
     with pytest.raises(TypingError), whole.compiled_once(CODEGEN):
         njit(**OPTIONS)(first).compile(types.void(types.unicode_type))
     assert CODEGEN._library_class is before
+
+
+def test_garbage_is_rarely_looked_for_while_compiling(monkeypatch):
+    """And as often as before when that has ended."""
+    compiling.kernels("embedding")
+    seen, before = [], gc.get_threshold()
+    monkeypatch.setattr(compiling, "FOLDER", None)
+    monkeypatch.setattr(
+        compiling, "compiled_once", lambda _: seen.append(gc.get_threshold()) or nullcontext()
+    )
+    compiling.KERNELS["embedding.take"].made()
+    assert seen[0][0] > before[0]
+    assert gc.get_threshold() == before

@@ -160,10 +160,11 @@ def get(
 
     What this does to the whole process. numpy: its BLAS keeps the threads that were asked for. numba: glibc's
     malloc keeps what is freed, of what lies last up to a gigabyte, numba's number of threads is set for the
-    calling thread, and `say` is told of kernels that are compiled later; numba's optimisation level is
-    another while a kernel is compiled, and the number of threads while tracemalloc traces. cuda: the garbage
-    collector rests while a training step runs; cupy.asarray, cupy.array and CuPy's allocator of pinned memory
-    are others while one is recorded. All but the first four are put back.
+    calling thread, and `say` is told of kernels that are compiled later; while a kernel is compiled, numba's
+    optimisation level and its class of a library of code are others, and garbage is rarely collected; the
+    number of threads is another while tracemalloc traces. cuda: the garbage collector rests while a training
+    step runs; cupy.asarray, cupy.array and CuPy's allocator of pinned memory are others while one is
+    recorded. All but the first four are put back.
     """
     if name not in ("auto", *KNOWN):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")

@@ -5,6 +5,7 @@ machine code follows from: sources, compiler, Python, processor. Where the sourc
 clones and environments of the same code share them.
 """
 
+import gc
 import hashlib
 import platform
 import sys
@@ -30,6 +31,8 @@ from peref.ops import activation
 
 # numba's 3 compiles a tenth longer, and what comes out is not faster
 OPTIMIZED = type(config.OPT)(min(config.OPT, 2))
+# new objects between two collections of garbage while compiling: hardly any is, and looking took an eighth
+RARELY = 100_000
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True}
 SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "ENABLE_AVX", "LOOP_VECTORIZE", "SLP_VECTORIZE")
 INNER = OPTIONS | {"no_cpython_wrapper": True}  # of functions that only kernels call
@@ -117,6 +120,8 @@ class Kernel:
 
     def made(self) -> Callable:
         before, config.OPT = config.OPT, OPTIMIZED
+        often = gc.get_threshold()
+        gc.set_threshold(RARELY)
         try:
             numba.get_num_threads()  # starts the threads, whose functions compiled code is linked to
             dispatcher = numba.njit(**OPTIONS)(self.function)
@@ -128,6 +133,7 @@ class Kernel:
             dispatcher.disable_compile()
             return dispatcher
         finally:
+            gc.set_threshold(*often)
             config.OPT = before
 
 
