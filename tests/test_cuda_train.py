@@ -14,7 +14,6 @@ from check import same, same_numbers
 from emulated.twins import emulated
 from test_train import CORPUS, SMALL, finish, kept, made, tiny, weights
 
-from peref import backends
 from peref.backends import find
 from peref.backends.cuda import open_device
 from peref.cli import run as run_cli
@@ -133,9 +132,7 @@ def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("how", ["recorded", "broken off", "not recorded"])
 def test_the_command_ends_however_its_steps_are_run(how, tmp_path, monkeypatch, capsys):
-    """`train --backend cuda` is called experimental. A recording that fails is one line, with --no-record
-    there is none; the weights are the same.
-    """
+    """A recording that fails is one line, with --no-record there is none; the weights are the same."""
     monkeypatch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
     (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
     sizes = "--width 16 --heads 2 --layers 1 --len 8 --batch 2 --valid-bytes 70 --steps 5 --warmup 2"
@@ -150,7 +147,7 @@ def test_the_command_ends_however_its_steps_are_run(how, tmp_path, monkeypatch, 
             graphs = fake_cupy.counts().get("graphs", 0)
         said = capsys.readouterr().out
         (line,) = [one for one in said.splitlines() if one.startswith("backend")]
-        assert line.split(maxsplit=1)[1] == f"cuda ({backends.EXPERIMENTAL})"
+        assert line.split(maxsplit=1)[1] == "cuda"
         notes = [one for one in said.splitlines() if one.startswith("note")]
         found.append((graphs, notes, kept(Run(next(Path(runs).iterdir())))))
     assert found[0][:2] == (3, [])

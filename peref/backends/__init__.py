@@ -103,8 +103,6 @@ NAMES = ("numpy", "numba", "cupy", "cuda")
 # and what products are cut to: a part of the name, for the bits depend on it
 KNOWN = (*NAMES, "cuda:tf32", "cuda:bf16")
 GPU = ("cupy", "cuda")  # how the names of those begin that compute on one
-# of cuda, until tests/attest.json says otherwise
-EXPERIMENTAL = "experimental: not all of its kernels are verified on a GPU"
 
 
 def resolved(name: str, dtype: Any) -> str:
@@ -145,7 +143,7 @@ def get(
     """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy.
 
     cupy and cuda are taken where they are asked for. cupy is the plain ops on CuPy's arrays, in float32 or
-    float64; cuda has kernels of its own for float32 (experimental).
+    float64; cuda has kernels of its own for float32.
     cuda:tf32 cuts the factors of products to the 11 bits of TF32. cuda:bf16 trains with a copy of the weights
     in bfloat16, while weights, moments and sums stay float32.
 

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from peref import share
-from peref.backends import EXPERIMENTAL, KNOWN
+from peref.backends import KNOWN
 from peref.cli import completion, text
 from peref.cli.app import Group
 from peref.cli.completion import RUNS, Completer, Items, among
@@ -187,7 +187,7 @@ computing = all_of(
     option(
         "--backend",
         f"What computes: auto, {', '.join(KNOWN)}. "
-        f"cupy is NumPy's text on a GPU; cuda has kernels of its own ({EXPERIMENTAL}).",
+        "cupy is NumPy's text on a GPU; cuda has kernels of its own.",
         one_of(("auto", *KNOWN)),
         default="auto",
     ),

@@ -99,11 +99,8 @@ def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def chosen(backend: str, asked: str) -> str:
-    """The backend, who chose it, and whether it is experimental."""
-    from peref.backends import EXPERIMENTAL
-
-    said = "chosen by auto" if asked == "auto" else EXPERIMENTAL if backend.startswith("cuda") else ""
-    return f"{backend} ({said})" if said else backend
+    """The backend, and whether that was left to us."""
+    return f"{backend} (chosen by auto)" if asked == "auto" else backend
 
 
 def command(*words: str | Path) -> str:
