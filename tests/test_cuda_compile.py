@@ -30,7 +30,7 @@ BLOCKS = {  # so many must fit on sm_80 and sm_90, of float32, bfloat16 and, whe
     ("wkv7", 128): (4, 4),
     ("diagonal", None): (3, 3),
 }
-# bytes stored and loaded, by file, WIDTH, type ("" is float32, whose products are three of TF32) and architecture; nvcc 13.0
+# bytes stored and loaded, by file, WIDTH, type ("" is float32) and architecture; nvcc 13.0
 SPILLED = {
     ("attention", 32, "", 120): 24,
     ("attention", 64, "", 80): 196,
