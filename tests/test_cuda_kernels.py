@@ -120,6 +120,17 @@ def test_take(M, V, C, kind):
     twins(embedding.take, plain_embedding.take, [random(V, C), index], **kind)
 
 
+def test_a_row_that_is_taken_very_often():
+    """Its gradient is a sum of thousands, taken in float64."""
+    M = 12000
+    dy = np.full((M, 3), 0.1, np.float32)
+    with emulated() as cupy:
+        saved = ((5, 3), cupy.asarray(np.full(M, 2)))
+        found = embedding.take.backward(saved, cupy.asarray(dy))[0].get()
+    same(np.float64(found[2]), dy.sum(0, dtype=np.float64), 1e-6)
+    assert not found[[0, 1, 3, 4]].any()
+
+
 def test_take_beyond_the_table():
     """Is NaN, and reads nothing there."""
     with emulated() as cupy:

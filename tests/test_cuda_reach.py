@@ -150,6 +150,20 @@ def test_several_heads_of_keys(monkeypatch):
         assert distance(a, b) <= CLOSE
 
 
+def test_a_piece_that_sees_nothing_lets_its_copies_arrive(monkeypatch):
+    """One block has every piece of the queries; the first sees no key, and its tiles are still on their way
+    when those of the next are sent to the same place.
+    """
+    monkeypatch.setattr(module, "LINES", 1)
+    q, k, v = (random(1, 1, 200, D, seed=n).astype(np.float32) for n in range(3))
+    table = -np.arange(200.0)[None].astype(np.float32) / 9
+    table[:, :64] = -np.inf
+    found = [gradients([q, k, v, table], monkeypatch, at=At.of(200), skip=skip) for skip in (True, False)]
+    for a, b in zip(*found, strict=True):
+        assert np.isfinite(a).all()
+        assert distance(a, b) <= CLOSE
+
+
 def test_backward_leaves_tiles_out(monkeypatch):
     """Far keys have a gradient that is too small to matter, and with skipping none: both kernels went past
     them. So does the table.

@@ -36,6 +36,7 @@ FAILED = {
     2: "threads that wait for one another",
     3: "writing beyond the dynamic shared memory",
     4: "an address that is no multiple of 16",
+    5: "two copies on their way to one place",
 }
 
 

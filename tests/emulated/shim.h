@@ -30,7 +30,7 @@ static Dim threadIdx, blockIdx, blockDim, gridDim;
 namespace emulated {
 constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
 constexpr int MOST_SENT = 128;
-enum Failure { NONE, DIVERGENT, STUCK, BEYOND, MISALIGNED };
+enum Failure { NONE, DIVERGENT, STUCK, BEYOND, MISALIGNED, CROSSED };
 
 struct Way { char *to; const char *from; };
 struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives, sent; Way ways[MOST_SENT]; };
@@ -130,8 +130,8 @@ template <class... A, std::size_t... K> void spread(void (*f)(A...), void **a, s
 template <class... A> void invoke(void (*f)(A...), void **a) { spread(f, a, std::index_sequence_for<A...>{}); }
 }  // namespace emulated
 
-// 0, or why it did not end: 1 a barrier that not all reach, 2 threads that wait for one another, 3 writing beyond the dynamic shared memory, 4 an address
-// that is no multiple of 16.
+// 0, or why it did not end: 1 a barrier that not all reach, 2 threads that wait for one another, 3 writing beyond the dynamic shared memory,
+// 4 an address that is no multiple of 16, 5 two copies on their way to one place.
 extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *block, int shared, unsigned long long seed) {
   using namespace emulated;
   kernel = call, arguments = a, failure = NONE, state = seed * 2654435769u + 88172645463325252u;
@@ -236,6 +236,8 @@ template <bool TURNED> static inline void ldmatrix(unsigned *to, const void *row
 static inline void cp_async(void *to, const void *from, bool there) {
   emulated::Fiber &mine = emulated::fibers[emulated::me];
   if ((unsigned long long)to % 16 || (unsigned long long)from % 16) emulated::failure = emulated::MISALIGNED;
+  for (int k = 0; k < mine.sent; k++)
+    if (mine.ways[k].to == to) emulated::failure = emulated::CROSSED;
   if (mine.sent == emulated::MOST_SENT) emulated::failure = emulated::BEYOND;
   else mine.ways[mine.sent++] = {(char *)to, there ? (const char *)from : nullptr};
 }

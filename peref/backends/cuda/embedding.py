@@ -6,10 +6,8 @@ from peref.errors import Misuse
 from peref.tape import Op
 from peref.xp import namespace
 
-ROWS, SPREAD = (
-    32,
-    512,
-)  # rows of a block of scatter, as in embedding.cu, and over how many blocks they go first
+# rows of a block of scatter, as in embedding.cu, and over how many blocks they go first
+ROWS, SPREAD = 16, 512
 
 
 def take_forward(table, index):

@@ -1,5 +1,5 @@
 """Where parameters live: all of one kind in one line of memory, in chunks of one tensor each, so that one
-launch of AdamW updates them.
+launch updates them all.
 """
 
 from typing import Any

@@ -90,8 +90,10 @@ def ahead(xp: Any, defines: dict[str, int]) -> None:
     go on while NVRTC compiles, and NVRTC compiles for each by itself.
     """
 
+    here = xp.cuda.Device().id
+
     def one(file: str) -> None:
-        xp.cuda.Device().use()  # a thread has no context before
+        xp.cuda.Device(here).use()  # a thread has no context before
         module(xp, file, defines).compile()
 
     pool = ThreadPoolExecutor(len(EVERY))
@@ -206,6 +208,6 @@ def launch(
         return
     file, _, name = kernel.partition(".")
     function = compiled(xp, file, name, frozenset({**defines, **BF16}.items() if bf16 else defines.items()))
-    if shared and shared > SHARED.get((function, first.device.id), 0):
-        make_room(kernel, function, xp, first.device.id, shared)
+    if shared and shared > SHARED.get((function, here := xp.cuda.Device().id), 0):
+        make_room(kernel, function, xp, here, shared)
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)

@@ -7,7 +7,8 @@ from peref.backends.cuda.launch import launch
 from peref.tape import Op
 from peref.xp import namespace
 
-COLUMNS, HELD, MOST_WARPS = 32, 2, 32  # as in norm.cu; of a block
+COLUMNS, HELD = 32, 2  # as in norm.cu
+MOST_WARPS = 16  # of a block: a thread may have 128 registers
 PARTS, EACH = 128, 64  # into how many pieces at most, and of how many rows at least, sums over rows are cut
 
 

@@ -54,6 +54,7 @@ KERNEL_OF(RESIDENT) queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE dro
     i64 head = ((i64)b * H + h) * T;
     keys_of(at, tile, OWN, first, stop);
     if (starts) first = max(first, starts[((i64)b * H + h) * tiles + tile / OWN]);
+    cp_async_wait();  // of a piece of which nothing was looked at
     load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
     load<OWN, WIDTH>(of_y, LD, dy + (((i64)b * T + tile) * H + h) * E, (i64)H * E, T - tile, E);
     float acc[WIDTH / 8][4], line[2], inside[2];

@@ -10,7 +10,7 @@
 
 #include "common.cuh"
 
-constexpr int ROWS = 32, WARPS = 8, THREADS = 32 * WARPS, SHARE = 256, TILE = WARPS * SHARE;
+constexpr int ROWS = 16, WARPS = 8, THREADS = 32 * WARPS, SHARE = 256, TILE = WARPS * SHARE;
 
 template <int N> __device__ inline void rows(real *y, const real *table, const i64 *index, i64 M, int C, int V) {
   unsigned units = C / N;
@@ -37,7 +37,7 @@ KERNEL gather(real *y, const real *table, const i64 *index, i64 M, int C, int V)
 
 // x [M,C]; block (n, p) has rows n R .. and channels p 256 ..
 KERNEL scatter(float *out, const real *x, const i64 *index, i64 M, int C, int V, int R) {
-  __shared__ float sums[ROWS][THREADS];
+  __shared__ double sums[ROWS][THREADS];  // a row may be named by most of the index
   __shared__ int places[WARPS][SHARE], found[WARPS];  // places in the tile and which of the R rows they name
   i64 first = (i64)blockIdx.x * R;
   int c = blockIdx.y * THREADS + threadIdx.x;
@@ -70,5 +70,5 @@ KERNEL scatter(float *out, const real *x, const i64 *index, i64 M, int C, int V,
       }
     __syncthreads();
   }
-  for (int r = 0; r < R && first + r < V && c < C; r++) out[(first + r) * C + c] = sums[r][threadIdx.x];
+  for (int r = 0; r < R && first + r < V && c < C; r++) out[(first + r) * C + c] = (float)sums[r][threadIdx.x];
 }
