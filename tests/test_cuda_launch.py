@@ -1,7 +1,7 @@
 """What a launch refuses, and what the cuda ops never do: wait for the device, or copy to it."""
 
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, get_ident
 from types import SimpleNamespace
 
 import numpy as np
@@ -217,7 +217,9 @@ def test_what_is_launched_is_what_is_compiled():
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_every_step_needs_is_compiled_beside_each_other(fails):
-    """And waited for where it is launched; what failed there is asked for again, and says why."""
+    """For the device that the caller uses, and waited for where it is launched; what failed there is asked
+    for again, and says why.
+    """
     came = Barrier(len(launch.EVERY), timeout=30)  # all are under way at once
 
     def compiling():
@@ -227,12 +229,16 @@ def test_what_every_step_needs_is_compiled_beside_each_other(fails):
         compiled.append(1)
 
     compiled, one = [], SimpleNamespace(compile=compiling, get_function=lambda name: [*compiled])
-    device = SimpleNamespace(use=lambda: None)
-    xp = SimpleNamespace(RawModule=lambda **given: one, cuda=SimpleNamespace(Device=lambda: device))
+    used, caller = [], get_ident()
+    # a new thread has the first device, the caller the second
+    here = lambda n: int(get_ident() == caller) if n is None else n
+    device = lambda n=None: SimpleNamespace(id=here(n), use=lambda: used.append(n))
+    xp = SimpleNamespace(RawModule=lambda **given: one, cuda=SimpleNamespace(Device=device))
     xp = type("xp", (), vars(xp))
     launch.ahead(xp, {})
     assert bool(launch.compiled(xp, "norm", "norm_forward", frozenset())) is not fails
     assert launch.compiled(xp, "wkv4", "wkv4_forward", frozenset()) is not None
+    assert used == [1] * len(launch.EVERY)
 
 
 def test_every_kernel_is_called_somewhere():

@@ -18,7 +18,7 @@ def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
     """
     (B, H, T, D), half, given = x.shape, angle.shape[-1], [a for a in (angle, gain) if a is not None]
     if B * T >= 2**31:
-        raise Misuse(f"turn: {B} sequences of {T} tokens; the kernels of cuda count up to {2**31 - 1:,} tokens")
+        raise Misuse(f"turn: {B} sequences of {T} tokens; the cuda backend counts up to {2**31 - 1:,} tokens")
     if 2 * half > D:
         raise Misuse(
             f"turn: {counted(half, 'angle')} for heads that are {D} wide; expected at most one for each two "
