@@ -121,10 +121,11 @@ def test_axes_that_count_have_whole_ticks():
     from peref.lab import pictures
 
     figure = pictures.Figure()
-    ax, other = figure.subplots(1, 2)
+    ax, other, table = figure.subplots(1, 3)
     pictures.image(ax, Image("", "token", "head", np.eye(2)))
     pictures.curves(other, Panel("", "pair n", "", [Curve(np.arange(3), np.arange(3))]))
-    for axis in (ax.xaxis, ax.yaxis, other.xaxis):
+    pictures.curves(table, panels("learned")["how many positions share a row"])
+    for axis in (ax.xaxis, ax.yaxis, other.xaxis, table.xaxis, table.yaxis):
         assert all(tick == round(tick) for tick in axis.get_ticklocs())
 
 
@@ -141,6 +142,19 @@ def test_every_symbol_of_a_formula_is_explained(name):
     for word in re.findall(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*", encoding.formula):
         assert {word, *word.split("_")} & said, f"{word} of {encoding.formula}: give it words in symbols"
     assert set(encoding.symbols) <= set(found)
+
+
+def test_symbols_say_what_they_are_in_their_formula():
+    """i without j is no query's; x of m(x) is no embedding; h_(t-1) is the state, no head."""
+    said = {name: symbols_of(get(name)) for name in NAMES}
+    for name in ("learned", "sinusoidal", "rope", "yarn"):
+        assert said[name]["i"] == "position of the token"
+    for name in ("cope", "shaw", "xpos"):
+        assert said[name]["i"] == "position of the query"
+    assert said["learned"]["x"] == "embedding of a token"
+    assert "embedding" not in said["pope"]["x"]
+    assert "h" not in said["mamba"]
+    assert "H" not in said["path"]
 
 
 def test_a_table_of_noise_is_no_heap_of_curves():

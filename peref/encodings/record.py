@@ -170,14 +170,19 @@ def claims_of(encoding: Encoding) -> frozenset[str]:
 
 
 def symbols_of(encoding: Encoding) -> dict[str, str]:
-    """Symbol -> what it is, for those of the formula: m_h, else m and h, each with its own words."""
+    """Symbol -> what it is, for those of the formula: m_h, else m and h, each with its own words. H_(j+1) is
+    H_t where the encoding explains that; i without j is any token.
+    """
     stems = {name.partition("_")[0]: name for name in encoding.symbols}
     known, found = {**SYMBOLS, **encoding.symbols}, {}
     for word in re.findall(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*", encoding.formula):
         stem, _, index = word.partition("_")
-        for name in [word] if word in known else [stems.get(stem, stem), index]:
+        whole = word in encoding.symbols or (word in known and word not in stems)
+        for name in [word] if whole else [stems.get(stem, stem), index]:
             if name in known:
                 found[name] = known[name]
+    if found.get("i") == SYMBOLS["i"] and "j" not in found:
+        found["i"] = "position of the token"
     return found
 
 

@@ -142,6 +142,11 @@ def scales(panel: Panel) -> str:
     return found
 
 
+def counts(panel: Panel) -> bool:
+    """Whether its y are whole numbers."""
+    return all(np.issubdtype(np.asarray(c.y).dtype, np.integer) for c in panel.curves)
+
+
 def curves(ax: Any, panel: Panel) -> None:
     log = scales(panel)
     ax.set_prop_cycle(DISTINCT)
@@ -166,6 +171,8 @@ def curves(ax: Any, panel: Panel) -> None:
         ax.set_ylim(bottom=max(ax.get_ylim()[0], DEEPEST * most), top=min(ax.get_ylim()[1], 2 * most))
     elif "y" in panel.log:
         ax.set_ylim(bottom=0)
+    if "y" not in log and counts(panel):
+        ax.yaxis.set_major_locator(whole_numbers())
     if "x" in log:
         low, high = ax.get_xlim()
         if high < DECADE**2 * low:

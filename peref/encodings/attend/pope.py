@@ -85,6 +85,7 @@ ENCODING = Encoding(
         "w": "base^(-c/D)",
         "c": "channel",
         "delta": "learned phase of a channel",
+        "x": "a number of q or k",
     },
     init=init,
     attend=attend,
