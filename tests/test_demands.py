@@ -41,6 +41,7 @@ right = changed(dict)
 no_gradients = changed(lambda y: {n: x for n, x in y.items() if not n.startswith("vjp.")})
 one_of_four = changed(lambda y: {"q_rotated": y["q_rotated"]})
 nothing = changed(lambda y: {})
+another = changed(lambda y: y | {"other": y["q_rotated"]})
 half = changed(lambda y: {n: x.astype(np.float16) for n, x in y.items()})
 single = changed(lambda y: {n: x.astype(np.float32) for n, x in y.items()})
 tables = changed(lambda y: {n: x.astype(np.float32).astype(x.dtype) for n, x in y.items()})
@@ -104,6 +105,16 @@ def test_missing_gradients_fail(check):
     suite = ElementTree.parse("r.xml").getroot()
     assert (suite.get("failures"), suite.find("testcase/failure").get("message")) == ("2", "missing")
     assert "2 missing (vjp.k, vjp.q)" in Path("r.html").read_text()
+
+
+def test_an_output_that_no_case_has_fails_its_case(check):
+    """And not the whole run."""
+    code, text = check("another", "--dtype", "f64", "--case", "*/interleaved")
+    wanted = "k_rotated, q_rotated, vjp.k, vjp.q"
+    for case in ("default", "interleaved"):
+        said = f"ERROR rope.op/{case}\n  raised        WrongAnswer: it gave other, which was not asked for"
+        assert f"{said}; wanted: {wanted}\n" in text, text
+    assert (code, "2 cases raised" in last(text)) == (1, True)
 
 
 def test_gradients_that_were_declared_absent_are_no_failure(check):

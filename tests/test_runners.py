@@ -318,6 +318,18 @@ def test_an_output_that_nobody_asked_for_or_that_is_no_tensor_file(book, tmp_pat
     assert all(words.startswith("Damaged: out-") for words in report.errors.values())
 
 
+def test_a_law_takes_what_it_asks_for_of_what_a_program_gives(book, tmp_path):
+    """As of a function: lengths are kept by what is given back as it came, all of it."""
+    back = """
+data = open(os.path.join(folder, r['in']), 'rb').read()
+end = 8 + int.from_bytes(data[:8], 'little')
+head = data[8:end].replace(b'"q"', b'"q_rotated"').replace(b'"k"', b'"k_rotated"')
+open(out, 'wb').write(len(head).to_bytes(8, 'little') + head + data[end:])
+"""
+    report = check_program(program(tmp_path, back + OK), book, Pick(cases=("rope.law/norm",)), "f64")
+    assert [(o.held, o.said) for o in report.outcomes] == [(True, "holds")]
+
+
 def test_wrong_numbers_and_wrong_shapes_fail(book, tmp_path):
     report = check_program(
         program(tmp_path, f"write(out, {{n: [1.0, 2.0] for n in r['want']}}); {OK}"), book, FEW, "f64"

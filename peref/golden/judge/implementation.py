@@ -76,7 +76,8 @@ def run_function(
     Outputs are arrays, tensors of PyTorch, or tensors as they stand in a file. Without `vjp` no gradients are
     asked for.
     """
-    found, errors = {}, {}
+    found: dict[str, Tensor] = {}
+    errors: dict[str, str] = {}
     for entry in filter(pick, book.entries.values()):
         wanted = [name for name in entry.outputs if vjp or not name.startswith("vjp.")]
         given = inputs_in(entry, dtype)
@@ -84,9 +85,12 @@ def run_function(
             outputs = function(entry.words | {"expected": wanted}, given)
             if outputs is None:
                 continue
-            for name, y in outputs.items():
-                found[f"{entry.id}:{name}"] = tensor_of(name, y)
-            if not outputs:
+            came = {f"{entry.id}:{n}": tensor_of(n, y) for n, y in outputs.items() if n in entry.outputs}
+            if strange := [n for n in outputs if n not in entry.outputs and not n.startswith("vjp.")]:
+                said = f"it gave {strange[0][:80]}, which was not asked for"
+                raise WrongAnswer(f"{said}; wanted: {', '.join(entry.outputs)}")
+            found |= came
+            if not came:
                 errors[entry.id] = "no outputs came; None is the answer to a case that is not implemented"
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
