@@ -53,6 +53,11 @@ def float32_alone(case, inputs):
     if inputs["q"].dtype == np.float64:
         raise TypeError("expected Float\\nbut got Double")
     return right(case, inputs)
+
+def answers(dtype):
+    return lambda case, inputs: right(case, inputs) if inputs["q"].dtype == dtype else None
+
+in_float32, in_float64 = answers(np.float32), answers(np.float64)
 """
 
 
@@ -90,7 +95,8 @@ def test_missing_gradients_fail(check):
         "FAIL: 2 tensors of 1 case compared in float64 (A 2), 2 missing (vjp.k, vjp.q), "
     )
     assert "FAIL 2 tensors of 1 case  missing\n  which         vjp.k, vjp.q\n" in text
-    assert "say --no-vjp where you have no gradients" in text
+    assert "Answer None (a program: skip) for" in text
+    assert 'say --no-vjp where you have no gradients (a program: "vjp":false)\n' in text
     assert "no known trap" not in text
     text = check("no_gradients", "--dtype", "f64", "--dtype", "f32")[1]
     assert "FAIL 2 tensors of 1 case  missing\n" in text
@@ -296,6 +302,14 @@ def test_the_json_has_both_dtypes(check):
     raised = check("float32_alone", "--json")[1]["raised_in_float64"]
     assert raised.keys() == {"rope.op/default"}
     assert raised["rope.op/default"].startswith("TypeError: expected Float\nbut got Double (")
+
+
+@pytest.mark.parametrize(("answered", "other"), [("float32", "float64"), ("float64", "float32")])
+def test_a_dtype_in_which_nothing_came_is_told(check, answered, other):
+    code, text = check(f"in_{answered}")
+    said = f"pass: 4 tensors of 1 case compared: right in {answered} (A 4); {other}: 1 case not answered; "
+    assert (code, last(text).startswith(said)) == (0, True), text
+    assert check(f"in_{answered}", "--json")[1]["not_answered"] == {other: ["rope.op/default"]}
 
 
 def test_part_of_float64_may_be_right(book):

@@ -81,7 +81,7 @@ def check_tensors(
     if single:
         results = beside_single(results, single, limit)
     told, probable = with_traps(results)
-    more |= {"missing": tuple(missing), "gradients": gradients}
+    more |= {"missing": tuple(missing), "gradients": gradients, "asked": asked}
     return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
 
 

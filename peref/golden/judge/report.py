@@ -42,6 +42,9 @@ class Report:
     gradients: bool = True  # False: declared absent
     # case -> what was raised in float64 alone, where float32 is right and float64 was not asked for
     raised_wide: Mapping[str, str] = field(default_factory=dict)
+    asked: str = ""  # the dtype that was asked for
+    # dtype -> cases of which nothing came in it, and something in another
+    unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def failed(self) -> list[Result]:
@@ -144,6 +147,12 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     seen = {r.entry.id for r in found["results"]}.union(found["errors"], found["crashes"], found["skipped"])
     found |= {"probable": tuple(probable), "missing": tuple(dict.fromkeys(found["missing"]))}
     found["not_run"] = tuple(name for name in dict.fromkeys(found["not_run"]) if name not in seen)
+    came = {r.entry.id for r in found["results"]}
+    found["unanswered"] = {
+        FULL_NAMES[one.asked]: cases
+        for one in reports
+        if one.asked and (cases := tuple(name for name in one.not_run if name in came))
+    }
     gradients = all(one.gradients for one in reports)
     report = Report(**found, known=tuple(known), repeat=repeat, gradients=gradients)
     judged = report.results or any(o.held is not None for o in report.outcomes)
@@ -172,6 +181,7 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "outputs_only": report.outputs_only,
         "raised_in_float64": report.raised_wide,
         "not_run": report.not_run,
+        "not_answered": report.unanswered,
         "errors": dict(report.errors),
         "skipped": report.skipped,
         "crashes": report.crashes,

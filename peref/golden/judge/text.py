@@ -65,8 +65,9 @@ def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
     found = [f"which         {listed(r.name for r in results)}"]
     if kind == MISSING:
         found.append(
-            "wanted        all outputs of a case that you answer, gradients too. Answer None for a case that "
-            "you do not implement; say --no-vjp where you have no gradients"
+            "wanted        all outputs of a case that you answer, gradients too. Answer None (a program: skip) for "
+            "a case that you do not implement; say --no-vjp where you have no gradients (a program: "
+            '"vjp":false)'
         )
     return [*found, *again(repeat, results[0].entry.id)]
 
@@ -146,7 +147,7 @@ def compared_words(report: Report) -> str:
         f"{counted(len(tensors), 'tensor')} of {counted(len({case for case, _ in tensors}), 'case')} compared"
     )
     by_dtype = report.in_dtypes()
-    if len(by_dtype) == 1 and not report.raised_wide:
+    if len(by_dtype) == 1 and not (report.raised_wide or report.unanswered):
         ((name, some),) = by_dtype.items()
         said += f" in {name}{in_classes(some)}"
     else:
@@ -154,6 +155,7 @@ def compared_words(report: Report) -> str:
         if report.raised_wide:
             error = next(iter(report.raised_wide.values())).partition(":")[0]
             parts.append(f"float64: {counted(len(report.raised_wide), 'case')} raised {error}")
+        parts += [f"{name}: {counted(len(x), 'case')} not answered" for name, x in report.unanswered.items()]
         said += f": {'; '.join(parts)}" if parts else ""
     if report.owed:
         said += f", {len(report.owed)} missing ({listed(name for _, name in report.owed)})"
