@@ -65,9 +65,9 @@ def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
     found = [f"which         {listed(r.name for r in results)}"]
     if kind == MISSING:
         found.append(
-            "wanted        all outputs of a case that you answer, gradients too. Answer None (a program: skip) for "
-            "a case that you do not implement; say --no-vjp where you have no gradients (a program: "
-            '"vjp":false)'
+            "wanted        all outputs of a case that you answer, gradients too. Answer None (a program: "
+            "skip) for a case that you do not implement; say --no-vjp where you have no gradients (a "
+            'program: "vjp":false)'
         )
     return [*found, *again(repeat, results[0].entry.id)]
 
