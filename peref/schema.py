@@ -79,7 +79,7 @@ def misfit(x: Any, schema: Schema, at: str = "", whole: Schema | None = None) ->
         elif word not in ABOUT:
             for one, of, where in parts(x, schema, word, at):
                 if of is False:
-                    return f"{at or 'it'} has {brief(one)}, which nothing is called there"
+                    return f"{at or 'it'} has an unknown key, {brief(one)}"
                 if said := misfit(one, of, where, whole):
                     return said
     return ""

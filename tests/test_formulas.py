@@ -108,9 +108,12 @@ def test_changed_texts_that_are_no_programs_are_counted_and_told(book):
     doubled = guess("rope.sign", "a formula", lambda answer: {"q_rotated": 2 * answer.want("q_rotated")})
     broken = [guess("rope.sign", f"{n} is called", attempted(lambda answer: len(1))) for n in ("x", "y")]
     stages = dict.fromkeys(("FIRST", "NUMBERS", "LAST"), ()) | {"FORMULAS": (lambda _: [*broken, doubled],)}
+    other = entry.want("k_rotated")
+    partly = Answer(entry, {"q_rotated": answer.got["q_rotated"], "k_rotated": Tensor("F64", 3 * other)})
     with mock.patch.multiple(ranking, **stages):
-        first = ranking.weighed([answer])[0]
-    assert "2 changed formulas could not be computed" in first.trap.evidence
+        (whole, *_), (part, *_) = ranking.weighed([answer]), ranking.weighed([partly])
+    assert "2 changed formulas could not be computed" in part.trap.evidence
+    assert "could not be computed" not in whole.trap.evidence
 
 
 def test_a_mistake_in_a_change_that_is_written_is_not_hidden():

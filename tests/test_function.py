@@ -239,7 +239,7 @@ def test_names_of_one_thing(book, mine):
     a = book.entries["mamba.op/default"].inputs()
     with function_of(f"{name}:f", known) as f:
         same(f(case, a)["y"].bits, np.array([1, 5]), 0)
-    with pytest.raises(Misuse, match=r"nothing is called theta; expected some of .*param_A_log.*x.*\bB\b"):
+    with pytest.raises(Misuse, match=r"unknown argument theta; expected one of .*param_A_log.*x.*\bB\b"):
         function_of(f"{name}:unknown", known).__enter__()
     with function_of(f"{name}:slip", known) as f:
         errors = run_function(f, book, Pick(cases=("mamba.op/default",)), "f32")[1]
@@ -259,7 +259,7 @@ def test_names_of_one_thing(book, mine):
         (["--cmd", "m", "--for", "rope.op"], "--for is about a function"),
         (["--cmd", "m", "--in-process"], "--in-process is about a function"),
         (["--start", "rope", "--impl", "m:f"], "give either a file of tensors, or "),
-        (["--start", "roep"], "did you mean 'rope'"),
+        (["--start", "roep"], "--start roep: no encoding of that name has a case; did you mean 'rope'"),
     ],
 )
 def test_options_that_do_not_go_together(capsys, words, said):

@@ -146,6 +146,11 @@ HOSTILE = {
 }
 
 
+def test_a_file_of_another_kind_is_said_to_be_one():
+    with pytest.raises(Damaged, match="x: 10 bytes, and by the first of them a header of 100,000,000; cut"):
+        tensors(struct.pack("<Q", 100_000_000) + b"{}", "x")
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused(name, tmp_path, capsys):
     """In one line, by `check` and by `diff`; nothing is written anywhere."""

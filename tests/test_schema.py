@@ -68,6 +68,11 @@ def test_the_checker_of_the_package_finds_it_too(what):
     assert misfit(words, schema)
 
 
+def test_a_key_too_many_is_named():
+    words = misfit({"a": 1, "more": 2}, {"properties": {"a": {}}, "additionalProperties": False})
+    assert words == 'it has an unknown key, "more"'
+
+
 def test_a_keyword_that_nobody_knows_is_no_silent_pass():
     with pytest.raises(ValueError, match="maxItems"):
         misfit([1], {"type": "array", "maxItems": 0})

@@ -153,7 +153,7 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     if rival := next(rivals, None):
         said[0] = added_words(said[0], f"{rival.trap.flag} gives as much: {rival.trap.words}")
         said[0] = replace(said[0], alone=False)
-    if said and (left := set().union(*(answer.no_programs for answer in bad))):
+    if said and not said[0].whole and (left := set().union(*(answer.no_programs for answer in bad))):
         said[0] = added_words(said[0], f"{len(left)} changed formulas could not be computed")
     return said
 
@@ -271,7 +271,7 @@ def seen_in(some: list[Seen], asked: list[Answer], bad: list[Answer]) -> Said:
     mine = dict.fromkeys(of.entry.id for clue, of, _ in some if clue.trap == trap)
     more = dict.fromkeys(of.entry.id for _, of, _ in some if of.entry.id not in mine)
     evidence = f"seen in what came for {', '.join(mine)}"
-    evidence += f"; {', '.join(more)} point to the same flag" if more else ""
+    evidence += f"; {', '.join(more)} point{'s' * (len(more) == 1)} to the same flag" if more else ""
     families = dict.fromkeys(family for clue, _, family in some if clue.proves)
     seen = lambda of: (one for family in families for one in guesses_of(family, of) if isinstance(one, Clue))
     proofs = lambda of: (one.weight for one in seen(of) if one.proves and one.trap.flag == trap.flag)

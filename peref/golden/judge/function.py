@@ -99,7 +99,7 @@ def of_one_thing(
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     needed = [p.name for p in named if p.default is p.empty]
     if unknown := [name for name in needed if name not in known]:
-        raise Misuse(f"--impl {spec}: nothing is called {unknown[0]}; expected some of {', '.join(known)}")
+        raise Misuse(f"--impl {spec}: unknown argument {unknown[0]}; expected one of {', '.join(known)}")
     others = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def call(case: dict[str, Any], inputs: dict[str, Any]) -> Any:

@@ -62,7 +62,7 @@ def nearest(pattern: str, known: Iterable[str], rest: str) -> str:
     """What follows a pattern that matches nothing: the names that are nearest to it, or else `rest`."""
     known = sorted(known)
     found = difflib.get_close_matches(re.sub(r"[*?\[\]]", "", pattern), known, 3, 0.5)
-    return f"; near it: {', '.join(found)}" if found else f"; {rest}"
+    return f"; did you mean {' or '.join(found)}?" if found else f"; {rest}"
 
 
 def refuse_unknown(pick: Pick, book: Book) -> None:
@@ -77,7 +77,7 @@ def refuse_unknown(pick: Pick, book: Book) -> None:
             if option == "--case" and could_be_of_full(pattern):
                 needing_full(book, f"{option} {pattern}")
             near = nearest(pattern, known, rest.format(share.program()))
-            raise Misuse(f"{option} {pattern}: nothing of that name is in {book.folder}{near}")
+            raise Misuse(f"{option} {pattern}: not in {book.folder}{near}")
 
 
 def has_full(book: Book) -> bool:

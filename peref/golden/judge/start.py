@@ -24,7 +24,8 @@ def start_of(name: str, book: Book) -> str:
     every = [entry.words for entry in book.entries.values() if entry.words["encoding"] == name]
     if not every:
         known = {entry.words["encoding"] for entry in book.entries.values()}
-        raise Misuse(f"--start {name}: no case is of that{did_you_mean(name, known, 'expected an encoding')}")
+        meant = did_you_mean(name, known, "expected an encoding")
+        raise Misuse(f"--start {name}: no encoding of that name has a case{meant}")
     level = "op" if any(words["level"] == "op" for words in every) else "attn"
     cases = [words for words in every if words["level"] == level]
     axes = {key: letters for words in cases for key, letters in words["axes"].items()}

@@ -131,7 +131,7 @@ def whole_header(data: bytes, where: str) -> dict[str, Any]:
     """The header of a safetensors file, what else was written into it under __metadata__. Raises Damaged."""
     length = int.from_bytes(data[:8], "little")
     if not len(data) - 8 >= length <= LONGEST_HEADER:
-        said = f"{len(data)} bytes, which begin with a header of {length}"
+        said = f"{len(data):,} bytes, and by the first of them a header of {length:,}"
         raise Damaged(f"{where}: {said}; cut short, or not a safetensors file")
     header = strict_json(data[8 : 8 + length], where)
     if data[8:9] != b"{":
