@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -104,6 +105,17 @@ def test_prints_go_to_stderr(capfd, mine):
     code, out, err = cli_apart(capfd, "check", "--impl", f"{name}:f", "--in-process", *ONE, "--json")
     assert (code, json.loads(out)["failed"]) == (0, 0)
     assert all(words in err for words in ("imported", "called"))
+
+
+@pytest.mark.parametrize("where", [(), ("--in-process",)])
+def test_a_function_imports_what_lies_beside_it(capfd, mine, monkeypatch, where):
+    """In the current folder, when it is called and not before."""
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    kept, beside = list(sys.meta_path), f"beside_mine_{len(where)}"
+    name = mine(f"def f(case, inputs):\n    from {beside} import g\n    return g(case, inputs)\n")
+    Path(f"{beside}.py").write_text(REFERENCE + "g = reference\n")
+    code, said = checked(capfd, "check", "--impl", f"{name}:f", *where, *ONE)
+    assert (code, said["errors"], sys.meta_path) == (0, {}, kept)
 
 
 def test_the_next_case_goes_on_in_a_new_process(capfd, mine):

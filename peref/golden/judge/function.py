@@ -23,10 +23,16 @@ from peref.golden.spec.files import Tensor
 
 
 class InFolder:
-    """Finds modules in one folder: a finder for sys.meta_path."""
+    """Finds modules in one folder: a finder for sys.meta_path, and is there within a `with`."""
 
     def __init__(self, folder: Path):
         self.folder = str(folder)
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *error: object) -> None:
+        sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         return PathFinder.find_spec(name, [self.folder], target) if path is None else None
@@ -66,15 +72,12 @@ def found_function(spec: str, known: Collection[str] | None = None) -> Callable[
     function of those. It is looked for in the current folder first, as is what it imports. Raises Misuse.
     """
     module, name = parted(spec)
-    here = InFolder(Path.cwd())
-    sys.meta_path.insert(0, here)
     try:
-        function = getattr(import_module(module), name, None)
+        with InFolder(Path.cwd()):
+            function = getattr(import_module(module), name, None)
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}{where_raised(error)}"
         raise Misuse(f"--impl {spec}: importing {module} failed: {said}") from error
-    finally:
-        sys.meta_path.remove(here)
     if not callable(function):
         raise Misuse(f"--impl {spec}: {module} has no function {name}")
     parameters = list(inspect.signature(function).parameters.values())
@@ -118,9 +121,12 @@ def of_one_thing(
 
 
 def called(function: Callable, case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Tensor] | None:
-    """What function(case, inputs) gives. Raises WrongAnswer for anything but None and a dict of arrays."""
+    """What function(case, inputs) gives; what it imports is looked for in the current folder first. Raises
+    WrongAnswer for anything but None and a dict of arrays.
+    """
     try:
-        came = function(case, inputs)
+        with InFolder(Path.cwd()):
+            came = function(case, inputs)
     except SystemExit as error:
         raise WrongAnswer(f"it called sys.exit({error.code!r}){where_raised(error)}") from error
     if came is None:
