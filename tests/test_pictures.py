@@ -18,6 +18,7 @@ from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.config import Config
 from peref.encodings import get, names, options, symbols_of
+from peref.encodings.score.deberta import distance_rows
 from peref.lab import effects, responses
 from peref.lab.effects import fresh
 from peref.lab.panels import Curve, Image, Panel
@@ -262,11 +263,48 @@ def test_what_starts_as_nothing_is_shown_with_other_parameters():
     encoding = replace(
         get("forgetting"),
         features=None,
+        init=lambda rng: {"a": np.zeros((2, 1, 1))},
         score=lambda be, p, q, k, f, at: (p["a"] * np.ones((1, 2, at.T, at.S)), None, None),
     )
     found = responses.score_panels(Subject("x", cfg, encoding, {"a": np.zeros((2, 1, 1))}, {}))
     assert responses.STIRRED in found[0].note
     assert found[0].curves[0].y.any()
+
+
+APART = "how far two distances are told apart"
+
+
+def test_of_a_random_start_is_drawn_what_holds_for_every_start():
+    """DeBERTa: distances of one bucket are one; Shaw: those from 16 on; FIRE: the farther apart two are, the
+    more; with 1,024 samples no mean is far from 0. CoPE starts as nothing and says so; of a trained model
+    its own parameters are drawn.
+    """
+    drawn = {name: panels(name, L=256) for name in ("deberta", "shaw", "fire", "dynamic_bias", "cope")}
+    for name, rows in (
+        ("deberta", distance_rows(np.arange(256), 32, 128)),
+        ("shaw", np.minimum(np.arange(256), 16)),
+    ):
+        same_numbers((drawn[name][APART].values > 1e-6).astype(int), (rows[:, None] != rows).astype(int), 0)
+    fire = drawn["fire"][APART].values
+    assert (np.diff(fire[0]) > 0).all()
+    assert (np.diff(fire[:, -1]) < 0).all()
+    for found in drawn.values():
+        (curve,) = found["weight over distance, random parameters"].curves
+        assert (np.abs(curve.y[1:]) < 0.5 * curve.spread[1:]).all()
+        assert not any("one random content" in title or "last token" in title for title in found)
+        assert "random parameters" in found[APART].note
+    assert "starts as nothing" in drawn["cope"][APART].note
+    for name in (*drawn, "path"):
+        assert APART not in panels(name, trained=True)
+    assert {"attention of the last token", APART} <= {*panels("path"), *panels("forgetting")}
+
+
+def test_what_tells_no_distances_apart_says_so():
+    """DAPE by itself sees contents alone; what does not start at random says nothing of it."""
+    found = panels("dape")["what is added to the logits"]
+    assert "random parameters; by itself it tells no distances apart" in found.note
+    assert APART not in panels("alibi")
+    assert APART not in panels("pope")
 
 
 def test_a_response_comes_from_the_past_alone():
@@ -460,6 +498,13 @@ def test_a_png_and_an_svg(show):
     assert Path("1.svg").read_bytes() == Path("2.svg").read_bytes()
     assert show("t5", "--len", 32, "--set", "buckets=10", "-o", "2.svg")[0] == 0
     assert Path("1.svg").read_bytes() != Path("2.svg").read_bytes()
+
+
+def test_a_random_start_is_called_one(show):
+    """Over the panels, for a mixer too; not where every start is the same."""
+    for name, random in (("shaw", True), ("gla", True), ("alibi", False), ("rope", False)):
+        assert show(name, "--len", 32, "-o", "start.svg")[0] == 0
+        assert ("with random parameters" in Path("start.svg").read_text()) is random
 
 
 def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):

@@ -23,7 +23,7 @@ from peref.errors import Misuse, counted, explained
 from peref.evaluate import under
 from peref.lab.effects import effects, fresh, trained_subject
 from peref.lab.panels import Image
-from peref.lab.responses import Subject, maps
+from peref.lab.responses import Subject, maps, starts_random
 from peref.parameters import check
 from peref.runs import open_run
 from peref.settings import choose
@@ -149,6 +149,8 @@ def picture(
         raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(PICTURE_KINDS)}")
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
     start = f"as it starts, for length {subject.cfg.L:,}"
+    if starts_random(subject):
+        start += ", with random parameters: --run draws those that were trained"
     symbols = pictures.in_a_line(e)
     lines = [f"{e.formula}        {e.paper}", *([symbols] if symbols else []), options_of(subject)]
     lines += [f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]

@@ -62,7 +62,11 @@ def effects(s: Subject) -> list[Panel | Image]:
         return each + ([] if s.encoding.mix else responses.attend_panels(s))
     kinds = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
     kinds |= {"score": responses.score_panels, "mix": responses.mix_panels}
-    return kinds.get(get(s.name).hook, responses.attend_panels)(s)
+    hook = get(s.name).hook
+    if hook in ("score", "attend") and (found := responses.start_panels(s)):
+        # with features its weights go by what tokens say, which equal contents hide
+        return [*(responses.attend_panels(s)[:1] if s.encoding.features else []), *found]
+    return kinds.get(hook, responses.attend_panels)(s)
 
 
 def one_of_several(s: Subject, name: str) -> Subject:
@@ -246,16 +250,16 @@ def bias_panels(s: Subject) -> list[Panel | Image]:
     of = lambda p: np.asarray(hooks.distance_table(PLAIN, s.encoding, p, d), np.float64)
     if not s.trained and (found := entries_read(of, s.p)) is not None:
         return row_panels(found[0], "distance")
+    if drawn_anew := responses.start_panels(s):
+        return drawn_anew
     table = of(s.p)
-    if idle := not table.any():
-        table = of(responses.stirred(s.p))
     seen = np.where(np.isfinite(table), table, 0)  # -inf where a head does not look
     first = edges(seen)
     reach = d[: first[-1] * 5 // 4 + 2] if first else d
     weight = np.exp(table - table.max(1, keepdims=True))
     weight /= weight.sum(1, keepdims=True)
     curves = lambda rows: numbered(reach, rows[:, reach], steps=bool(first))
-    title, about = "bias over distance", bucket_marks(first) if first else {"note": responses.STIRRED * idle}
+    title, about = "bias over distance", bucket_marks(first) if first else {}
     drawn: Panel | Image = Panel(title, DISTANCE, "added to the logit", curves(table), **about)
     if rough(seen) and not first:
         drawn = Image(title, DISTANCE, "head", table, centred=True, **about)

@@ -14,7 +14,7 @@ import numpy as np
 
 from peref import hooks
 from peref.config import Config
-from peref.encodings import Encoding
+from peref.encodings import HOOKS, Encoding
 from peref.lab.panels import DISTANCE, Curve, Image, Panel, numbered, past
 from peref.layers import block, embed, norm, projected, settings_of_heads
 from peref.model import PLAIN
@@ -26,7 +26,8 @@ from peref.tape import Tape, Var
 TOKENS, SMALL = 256, 96  # of random sequences that are averaged over, and of one that is shown whole
 DRAWS, TIMES = 16, 8  # sequences at once, and how often
 COPIES = 64  # of a sequence, a row asked of each
-UNITS = 4  # random directions of an output whose response is averaged
+UNITS = 4  # random directions of an output whose response is averaged; contents of a random start
+STARTS = 32  # random starts that are averaged over
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,63 @@ def random_content(cfg: Config, encoding: Encoding, T: int, B: int, time: int = 
 STIRRED = "it starts as nothing, here are random parameters"
 
 
-def stirred(p: Any) -> Any:
+def stirred(p: Any, time: int = 0) -> Any:
     """Parameters away from where they start, for what starts as nothing."""
-    noise = lambda n, a: generator(0, f"picture {n}").standard_normal(a.shape)
+    noise = lambda n, a: generator(0, f"picture {n}", time).standard_normal(a.shape)
     return {n: a + max(a.shape[-1:] or (1,)) ** -0.5 * noise(n, a) for n, a in p.items()}
+
+
+def starts(s: Subject, count: int) -> list[dict[str, Any]]:
+    """Its parameters as they start, drawn anew each time."""
+    every = (s.encoding.init(generator(0, "pe", n)) for n in range(count))
+    return [{name: np.asarray(p[name], np.float64) for name in s.p} for p in every]
+
+
+def starts_random(s: Subject) -> bool:
+    """Whether its parameters are those of a random start."""
+    one, other = starts(s, 2)
+    return not s.trained and any(not np.array_equal(one[name], other[name]) for name in s.p)
+
+
+def told_apart(s: Subject, params: Sequence[dict[str, Any]]) -> Any:
+    """The logarithm of the last token's weight at each distance, less that of its own, [samples,T]: of every
+    head, with these parameters in turn, where all tokens have one random content.
+    """
+    T, found = min(s.cfg.L, TOKENS), []
+    at = At.of(T, n=s.cfg.L)
+    for time, p in enumerate(params):
+        if [hook for hook in HOOKS if getattr(s.encoding, hook)] == ["bias"]:
+            logs = np.asarray(hooks.distance_table(PLAIN, s.encoding, p, np.arange(T)), np.float64)
+        else:
+            content = random_content(s.cfg, s.encoding, T, UNITS, time)
+            alike = {name: np.repeat(a[..., :1, :], T, -2) for name, a in content.items()}
+            w = weights(s.encoding, p, at, [T - 1] * UNITS, {"layout": s.cfg.layout}, **alike)
+            logs = np.log(np.maximum(w[..., ::-1], np.finfo(float).tiny)).reshape(-1, T)
+        found.append(logs - logs[:, :1])
+    return np.concatenate(found)
+
+
+def start_panels(s: Subject) -> list[Panel | Image]:
+    """What holds of the weights by distance before training, over many random starts: one start means
+    nothing. Empty where the start is not random, or tells no distances apart.
+    """
+    if s.trained or not s.p:
+        return []
+    random = starts_random(s)
+    x = told_apart(s, starts(s, STARTS if random else 1))
+    if idle := not x.any():
+        x = told_apart(s, [stirred(p, n) for n, p in enumerate(starts(s, STARTS))])
+    if not x.any() or not (random or idle):
+        return []
+    d, square = np.arange(x.shape[1]), x.T @ x / len(x)
+    apart = np.sqrt(np.maximum(np.diag(square)[:, None] + np.diag(square) - 2 * square, 0))
+    over = f"{'starts as nothing: ' * idle}over {STARTS} draws of random parameters, all contents equal"
+    y, curve = "ln of weight, less that of distance 0", Curve(d, x.mean(0), spread=x.std(0))
+    how, rms = f"mean and standard deviation; {over}", f"root mean square difference in ln of weight; {over}"
+    return [
+        Panel("weight over distance, random parameters", DISTANCE, y, [curve], note=how),
+        Image("how far two distances are told apart", DISTANCE, DISTANCE, apart, note=rms),
+    ]
 
 
 # ---------------------------------------------------------------- attention
@@ -131,7 +185,9 @@ def score_panels(s: Subject) -> list[Panel | Image]:
     late = np.stack([np.diagonal(added, -int(n), 2, 3)[..., -(T // 2) :] for n in d], -1)  # [B,H,T/2,d]
     mean, spread = late.mean((0, 2)), late.std((0, 2))
     curves = [replace(one, spread=apart) for one, apart in zip(numbered(d, mean), spread, strict=True)]
-    note = f"{STIRRED}; " * idle + "mean and standard deviation over random contents"
+    alone = "random parameters; by itself it tells no distances apart; "  # else start_panels says more
+    note = f"{STIRRED}; " if idle else alone if starts_random(s) else ""
+    note += "mean and standard deviation over random contents"
     return [
         Panel("what is added to the logits", DISTANCE, "added to the logit", curves, note=note),
         past("what is added", added[0, 0, :t, :t], centred=True),
