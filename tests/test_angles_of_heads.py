@@ -96,10 +96,6 @@ def test_a_model_whose_heads_turn_apart(own):
 def test_heads_that_do_not_share_out_are_refused():
     """In words, by each."""
     x, angle = drawn(1, 6, 5, 8), drawn(1, 4, 5, 3)
-    for op in (turn, numba_turn()):
+    for op in (turn, numba_turn(), cuda_turn):
         with pytest.raises(Misuse, match="turn: angles of 4 heads for 6; expected as many or a divisor of 6"):
             op(x.astype(np.float32), angle, None, layout="half")
-    with pytest.raises(
-        Misuse, match="the kernels of cuda have no angles per head; use --backend cupy or numba"
-    ):
-        cuda_turn(x.astype(np.float32), angle, None, layout="half")

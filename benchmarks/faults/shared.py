@@ -83,7 +83,7 @@ def writers(case: Case, folder: Path) -> str:
     write its name into it.
     """
     run, (gate, opening) = copied(8, folder, backend=case.backend), os.pipe()
-    delay, write = random.Random(case.seed).choice([0, 0.1]), os.pwrite
+    delay, write = random.Random(case.seed).choice([0, 0.1, 0.5]), os.pwrite
     slowly = lambda *how: (time.sleep(delay), write(*how))
 
     def waiting(n: int) -> int:
