@@ -2,6 +2,8 @@
 backward.
 """
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from peref import optim
 from peref.backends.cuda import activation, embedding, loss, norm, optimizer, turn
 from peref.backends.cuda.flat import ALIGNED, Flat
 from peref.backends.cuda.launch import source
+from peref.errors import Misuse
 from peref.ops import activation as plain_activation
 from peref.ops import embedding as plain_embedding
 from peref.ops import loss as plain_loss
@@ -137,6 +140,13 @@ def test_take_beyond_the_table():
         y = embedding.take(cupy.ones((3, 4), np.float32), cupy.asarray(np.array([2, 3, -1]))).get()
     assert (y[0] == 1).all()
     assert np.isnan(y[1:]).all()
+
+
+def test_more_tokens_than_a_kernel_counts():
+    """Are refused in words, before anything is made."""
+    x = SimpleNamespace(shape=(1 << 16, 1, 1 << 15, 2))
+    with pytest.raises(Misuse, match="65536 sequences of 32768 tokens; the cuda backend counts"):
+        turn.over(x, np.zeros((1, 1)), None)
 
 
 RULE = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
