@@ -229,7 +229,7 @@ def test_the_committed_files_are_within_the_limits_of_the_maker():
     """And a folder for every encoding there is, but for what has the core alone, and for no other."""
     sizes = {
         p: sum(f.stat().st_size for f in p.rglob("*") if f.is_file())
-        for p in (*GOLDEN.glob("core/*"), GOLDEN / "core", GOLDEN)
+        for p in (*GOLDEN.glob("core/*"), *GOLDEN.glob("full/*"), GOLDEN / "core", GOLDEN)
     }
     for name in names():
         size = sizes.pop(GOLDEN / "core" / name, 0)
@@ -237,6 +237,7 @@ def test_the_committed_files_are_within_the_limits_of_the_maker():
             f"{name}: {size:,} bytes of core; python -m tests.making --only {name} makes it and says what "
             "is too large"
         )
+        assert sizes.pop(GOLDEN / "full" / name, 0) <= make.OF_ONE_IN_FULL, name
     assert sizes.keys() == {GOLDEN / "core", GOLDEN}
     assert sizes[GOLDEN / "core"] <= make.OF_CORE
     assert sizes[GOLDEN] <= make.OF_ALL
@@ -302,9 +303,13 @@ def test_what_others_are_just_writing_is_not_counted(recipes, tmp_path, monkeypa
     [
         ("rope.attn/default", r"rope\.attn/default \(384,006,144,000,000 bytes\), or move it"),
         ("rope.trace/chunks", r"rope\.trace/chunks \([\d,]{10,} bytes\), or move it"),
-        ("rope.block/llama", r"golden/ would have [\d,]{10,} bytes.*; shrink .* rope\.block/llama"),
-        ("rope.model/llama", r"golden/ would have [\d,]{10,} bytes.*; shrink .* rope\.model/llama"),
-        ("rope.step/llama", r"golden/ would have [\d,]{10,} bytes.*; shrink .* rope\.step/llama"),
+        *(
+            (
+                f"rope.{level}/llama",
+                rf"[\d,]{{10,}} bytes of full set, and one .*8,000,000; shrink .*{level}/llama",
+            )
+            for level in ("block", "model", "step")
+        ),
     ],
 )
 def test_what_shapes_say_is_too_large_is_refused_before_anything_is_computed(
