@@ -142,6 +142,18 @@ def test_the_readme_is_short():
     assert count <= MOST_WORDS, f"README.md has {count} words, expected at most {MOST_WORDS}: {more}"
 
 
+def test_the_readme_gives_the_figures_of_the_exam():
+    """Those of the tables of docs/diagnosis.md: the first run, and the last one."""
+    tables = re.findall(r"^\| all \| (558) \|(.*)\|$", PAGES["docs/diagnosis.md"], re.M)
+    percent = [re.findall(r"([\d.]+ %)", cells) for _, cells in tables]
+    (noticed, named, probable), (noticed_now, named_now, _, with_later_flags) = percent
+    later = re.search(r"without them \d+ .*?\(([\d.]+ %)\)", PAGES["docs/diagnosis.md"], re.S)[1]
+    words = " ".join(README[README.index("Of 558 bugs") :].split(": [docs")[0].split())
+    assert re.findall(r"float\d+|[\d.]+ %", words) == [
+        *("float64", noticed_now, noticed, named_now, named, later, probable, "95 %", with_later_flags)
+    ]
+
+
 @pytest.mark.parametrize(("page", "expected"), [("README.md", links), ("docs/encodings.md", table)])
 def test_the_tables_of_encodings_are_the_registry(page, expected):
     assert PAGES[page].count(START) == PAGES[page].count(END) == 1
