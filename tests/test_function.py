@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -93,18 +94,26 @@ def test_what_a_function_does_is_told_as_theirs(capfd, mine, does):
 
 
 def test_prints_go_to_stderr(capfd, mine):
-    """Those of Python, of the process and of the import; a document stays one, in this process too. What a
-    function may be given beside the two is no matter.
+    """Those of Python, of the process and of the import; a document stays one. What a function may be given
+    beside the two is no matter.
     """
     text = REFERENCE + "import os\nprint('imported')\ndef f(case, inputs, more=None):\n    print('called')\n"
     name = mine(text + "    os.write(1, b'low' + b' down')\n    return reference(case, inputs)\n")
     code, out, err = cli_apart(capfd, "check", "--impl", f"{name}:f", *ONE, "--json")
     assert (code, json.loads(out)["failed"]) == (0, 0)
     assert all(words in err for words in ("imported", "called", "low down"))
-    name = mine(text + "    return reference(case, inputs)\n")
-    code, out, err = cli_apart(capfd, "check", "--impl", f"{name}:f", "--in-process", *ONE, "--json")
-    assert (code, json.loads(out)["failed"]) == (0, 0)
-    assert all(words in err for words in ("imported", "called"))
+
+
+def test_prints_in_this_process_go_to_stderr_too(mine, monkeypatch):
+    """Those of Python, of the process and of C, which keeps them until it ends: a document stays one."""
+    c = "import ctypes, os\nc = ctypes.CDLL(None)\nos.write(1, b'imp' + b'orted')\n"
+    does = "    print('called')\n    os.write(1, b'low' + b' down')\n    c.printf(b'from' + b' C')\n"
+    name = mine(REFERENCE + c + f"def f(case, inputs):\n{does}    return reference(case, inputs)\n")
+    monkeypatch.setenv("PYTHONPATH", str(GOLDEN.parent))
+    line = [sys.executable, "-m", "peref", "check", "--impl", f"{name}:f", "--in-process", *ONE, "--json"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, json.loads(done.stdout)["failed"]) == (0, 0)
+    assert all(words in done.stderr for words in ("imported", "called", "low down", "from C"))
 
 
 @pytest.mark.parametrize("where", [(), ("--in-process",)])

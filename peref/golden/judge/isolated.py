@@ -12,11 +12,13 @@ Not here: how a function is found and called (function).
 """
 
 import contextlib
+import ctypes
 import faulthandler
 import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +52,8 @@ def function_of(
     """
     parted(spec)
     if in_process:
-        with contextlib.redirect_stdout(sys.stderr):
-            function = found_function(spec, known)
-
-        def here(case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Tensor] | None:
-            with contextlib.redirect_stdout(sys.stderr):
-                return called(function, case, inputs)
-
-        yield here
+        with stdout_to_stderr():
+            yield partial(called, found_function(spec, known))
     else:
         with lent_folder() as lent, contextlib.closing(Isolated(spec, known, lent, seconds)) as apart:
             try:
@@ -66,6 +62,20 @@ def function_of(
                 what = f"importing {spec.partition(':')[0]} failed: {error}{apart.close()}"
                 raise Misuse(f"--impl {spec}: {what}") from error
             yield apart
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Meanwhile all that this process writes to stdout goes to stderr, also what C code writes or keeps."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # every stream of C's
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class Isolated(Respondent):
