@@ -48,6 +48,7 @@ NAMED = re.compile(
 )  # a file that a page holds
 
 
+FAKE_TORCH = ROOT / "tests" / "fake_torch.py"
 WALK = "docs/porting.md"  # its transcripts go on from one another
 TRANSCRIPTS = [
     (page, line)
@@ -83,9 +84,9 @@ def file_of(name: str) -> str:
     return "/".join(["peref", "encodings", get(name).hook or "", f"{name}.py"]).replace("//", "/")
 
 
-def printed(page: str, line: str) -> str:
+def printed(page: str, line: str, torch: Path | None = None) -> str:
     """What a command of a page prints now, in a folder with the files that the page holds, after those before
-    it where the page is the walk.
+    it where the page is the walk; `torch` is a file that stands in for PyTorch.
     """
     before, _, _ = (page if page == PAGES[WALK] else "").partition(f"$ {line}\n")
     line = "".join(f"{earlier} > /dev/null; " for earlier, _ in TRANSCRIPT.findall(before)) + line
@@ -95,6 +96,8 @@ def printed(page: str, line: str) -> str:
             (here / name).symlink_to(ROOT / name)
         for name, code in NAMED.findall(page):
             (here / name).write_text(code)
+        if torch:
+            shutil.copy(torch, here / "torch.py")
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         env = environment() | {"PATH": path}
         done = subprocess.run(line, shell=True, cwd=here, env=env, capture_output=True, text=True)
@@ -102,11 +105,14 @@ def printed(page: str, line: str) -> str:
     return done.stdout
 
 
+def uses_torch(page: str, line: str) -> bool:
+    return any(f"{name[:-3]}:" in line and "import torch" in code for name, code in NAMED.findall(page))
+
+
 def absent(page: str, line: str) -> str:
     """What this machine lacks for a command of a page, in words; "" where it has all."""
-    uses_torch = any(f"{name[:-3]}:" in line and "import torch" in code for name, code in NAMED.findall(page))
     lacks = {
-        "PyTorch": uses_torch and find_spec("torch") is None,
+        "PyTorch": uses_torch(page, line) and find_spec("torch") is None,
         "C compiler": line.startswith("cc ") and shutil.which("cc") is None,
     }
     return " and ".join(f"there is no {what} here" for what, is_so in lacks.items() if is_so)
@@ -164,18 +170,27 @@ def test_the_tables_of_encodings_are_the_registry(page, expected):
 def test_a_transcript_is_what_is_printed(page, line):
     """To the letter."""
     if reason := absent(PAGES[page], line):
-        pytest.skip(f"the transcript of {line!r} was not made: {reason}")
+        instead = "; tests/fake_torch.py stood in for it" * uses_torch(PAGES[page], line)
+        pytest.skip(f"the transcript of {line!r} was not made: {reason}{instead}")
     expected = dict(TRANSCRIPT.findall(PAGES[page]))[line]
     assert printed(PAGES[page], line) == expected, "run: python tests/test_readme.py"
 
 
-def test_frequencies_that_stay_float32_pass(tmp_path):
+@pytest.mark.parametrize("line", [line for page, line in TRANSCRIPTS if uses_torch(PAGES[page], line)])
+def test_a_transcript_of_pytorch_is_what_a_stand_in_prints(line):
+    """To the letter, where there is PyTorch too."""
+    expected = dict(TRANSCRIPT.findall(CHECKING))[line]
+    assert printed(CHECKING, line, FAKE_TORCH) == expected
+
+
+@pytest.mark.parametrize("torch", [None, FAKE_TORCH], ids=["PyTorch", "its stand-in"])
+def test_frequencies_that_stay_float32_pass(torch):
     """As docs/checking.md says below the transcript of the wrong ones."""
     line = next(line for _, line in TRANSCRIPTS if "bf16" in line)
-    if reason := absent(CHECKING, line):
-        pytest.skip(f"the right module was not checked: {reason}")
+    if torch is None and (reason := absent(CHECKING, line)):
+        pytest.skip(f"the right module was checked with tests/fake_torch.py alone: {reason}")
     assert CHECKING.count("Rotary(R, base).bfloat16()") == 1
-    said = printed(CHECKING.replace("base).bfloat16()", "base)"), line)
+    said = printed(CHECKING.replace("base).bfloat16()", "base)"), line, torch)
     assert re.fullmatch(r"pass: .* \(A \d+\), outputs only, .*\n", said), said
 
 
