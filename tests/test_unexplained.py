@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from golden_files import cli, dumped
 
+from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Trap
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.html import report_page
@@ -128,6 +130,25 @@ def test_nothing_where_a_trap_is_confirmed(book, planted):
     assert str(probable_block(trap(True))).startswith("PROBABLE basic in rope: words\n")
     cut = lambda case, right: {n: x[:1] for n, x in right.items()}
     assert not report_of(book, "rope", ("op",), cut).unexplained
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("option", []),
+        ("alibi.slopes.non_pow2", ["4 of 4 failing cases are there to catch it, and 0 of 14 right ones"]),
+    ],
+)
+def test_a_flag_that_no_failing_case_is_there_to_catch_is_no_guess(book, flag, told):
+    """Of the encoding's own flags; what is known is said beside a guess, and where there is none."""
+    fails = lambda case: flag in book.entries[case.id].words["flags"]
+    change = lambda case, right: {n: scrambled(x) if fails(case) else x for n, x in right.items()}
+    with mock.patch.object(ranking, "likeness", return_value=[]):
+        report = report_of(book, "alibi", ("table",), change)
+    assert [one.trap.evidence.split("; ")[1] for one in report.probable] == told
+    assert bool(told) == any(r.trap for r in report.failed)
+    (one,) = report.unexplained
+    assert one.known["levels"].startswith("table wrong (")
 
 
 def entry_of(**facts):

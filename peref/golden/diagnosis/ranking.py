@@ -360,8 +360,8 @@ NOTHING = "no bug that was tried gives what came"
 
 def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
     """What the failing cases are there to catch, where nothing gives what came: the flag that most of them
-    have and the fewest of the right ones at their levels. Of outputs it is one of the encoding's own: what
-    others share would have been found. Arithmetic of few digits is no bug.
+    have and the fewest of the right ones at their levels; none that no failing case has. Of outputs it is one
+    of the encoding's own: what others share would have been found. Arithmetic of few digits is no bug.
     """
     bad = [answer for answer in bad if any(map(answer.far, answer.wrong))]
     if not bad:
@@ -373,11 +373,11 @@ def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
     shared = set().union(*mine) - {"basic", "ambiguous"} if theirs else set()
     found = {}
     for flag in sorted(own or shared):
-        if (known[flag]["kind"] == "GRADIENT") == bad[0].derivative:
-            hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
+        hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
+        if hit and (known[flag]["kind"] == "GRADIENT") == bad[0].derivative:
             weight = 0.3 + 0.1 * hit / len(mine) * hit / max(hit + spared, 1) + 0.01 * own[flag]
-            said = f"{hit} of {len(mine)} failing cases are there to catch it"
-            evidence = f"{NOTHING}; {said}, and {spared} of {len(theirs)} right ones"
+            evidence = f"{NOTHING}; {hit} of {len(mine)} failing cases are there to catch it"
+            evidence += f", and {spared} of {len(theirs)} right ones" if theirs else ""
             found[flag] = Said(Trap(flag, known[flag]["title"], evidence), weight, None, False)
     return found
 
