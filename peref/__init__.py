@@ -48,6 +48,7 @@ def __dir__() -> list[str]:
 
 
 def version() -> str:
+    """The version of the installed package; "0+checkout" in a clone that was never installed."""
     from importlib import metadata
 
     try:

@@ -29,6 +29,7 @@ class Cache:
 
     @property
     def S(self) -> int:
+        """How many tokens it holds."""
         return 0 if self.j is None else self.j.shape[-1]
 
     def at(self, cfg: Config, tokens: Any, positions: Any = None, seg: Any = None) -> At:

@@ -46,15 +46,20 @@ def each(parts: Parts, *given: Any) -> dict[str, Any]:
 
 
 def each_features(parts: Parts, *given: Any) -> tuple[dict[str, Any], ...]:
+    """The features and the state after them of every part, under <encoding>.<name>: given is (be, p, x, at,
+    state), of which each part sees its own p and state.
+    """
     made = {name: with_own(name, f, (1, 4), *given) for name, f in parts}
     return tuple(flat({name: one[n] for name, one in made.items()}) for n in range(2))
 
 
 def all_shared(parts: Parts) -> frozenset[str]:
+    """Names of the parameters that layers share, of every part, as <encoding>.<name>."""
     return frozenset(flat({name: dict.fromkeys(function()) for name, function in parts}))
 
 
 def check_each(parts: Parts, *given: Any) -> None:
+    """Asks every part's `check` about a place. Raises what they raise, Misuse."""
     for _, function in parts:
         function(*given)
 

@@ -121,4 +121,5 @@ def differ(wrong: Any, a: np.ndarray, e: np.ndarray, reason: str, name: str, rul
 
 
 def index(k: int, shape: tuple[int, ...]) -> list[int]:
+    """The place in an array of this shape of its k-th number in C order."""
     return [int(n) for n in np.unravel_index(k, shape)]

@@ -51,6 +51,7 @@ SOFTMAX = ("", "rotate", "bias", "score", "attend")
 
 
 def is_real(x: Any) -> bool:
+    """Whether x is a NumPy array of float32 or float64, which alone have gradients here."""
     return isinstance(x, np.ndarray) and x.dtype in (np.float32, np.float64)
 
 

@@ -42,6 +42,7 @@ State = Arrays | None
 
 
 def softmax_scale(pe: Encoding, D: int) -> float:
+    """What q k is multiplied by at head width D; D**-0.5 unless the encoding says otherwise."""
     return pe.scale(D)
 
 

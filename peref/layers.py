@@ -60,10 +60,12 @@ def leaving(this: Pass, w: Arrays, name: str, y: Any) -> Any:
 
 
 def times(x: Any, factor: float) -> Any:
+    """factor x [...] in the dtype of x; x itself, and nothing on the tape, where the factor is 1."""
     return x if factor == 1 else scaled(x, factor=factor)
 
 
 def linear(this: Pass, w: Arrays, name: str, x: Any) -> Any:
+    """x [...,C] through the map `name`, with its bias where w has one: [...,N] of NAME.weight [N,C]."""
     return this.be.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
 
 

@@ -222,4 +222,5 @@ def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, i
 
 
 def given_scale(D: int, *, scale: float) -> float:
+    """A softmax scale that the member's settings give, whatever the head width D."""
     return scale

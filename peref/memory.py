@@ -167,4 +167,5 @@ def check_attention(cfg: Config, dtype: Any, length: int, backend: str) -> None:
 
 
 def gigabytes(count: int) -> str:
+    """A number of bytes in words, in units of 10^9: "1.5 GB"."""
     return f"{count / 1e9:,.1f} GB"

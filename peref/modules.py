@@ -37,9 +37,11 @@ class Source(SourceLoader):
             self.path, self.data = str(path), path.read_bytes()
 
     def get_filename(self, fullname: str) -> str:
+        """The path that the file had when it was read; importlib and tracebacks ask for it."""
         return self.path
 
     def get_data(self, path: str) -> bytes:
+        """The bytes read then, whatever stands in the file now."""
         return self.data
 
 
@@ -49,6 +51,7 @@ def is_path(word: str) -> bool:
 
 
 def loaded(name: str) -> ModuleType | None:
+    """The module of an encoding that was loaded under this name, None before that."""
     return sys.modules.get(f"{OWN}.{name}")
 
 

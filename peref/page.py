@@ -31,4 +31,5 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def td(text: str) -> str:
+    """A cell of a table, as HTML; the text is escaped."""
     return f"<td>{escape(text)}</td>"

@@ -36,10 +36,12 @@ class Pair:
 
     @property
     def L(self) -> int:
+        """The length that the decoder was trained for, in tokens."""
         return self.decoder.L
 
     @property
     def V(self) -> int:
+        """The size of the vocabulary, which both halves share."""
         return self.decoder.V
 
     @property
@@ -49,10 +51,12 @@ class Pair:
 
     @property
     def tied(self) -> bool:
+        """Whether the decoder's head is the embedding itself."""
         return self.decoder.tied
 
     @property
     def layers(self) -> int:
+        """How many layers both halves have together."""
         return self.encoder.layers + self.decoder.layers
 
     @property

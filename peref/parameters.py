@@ -131,6 +131,9 @@ def norms_of(cfg: Config) -> list[str]:
 
 
 def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arrays:
+    """First values of one layer's parameters, names as on disk: stream(name, layer) is the random numbers of
+    one of them, `before` the parameters of earlier layers, whose shared ones are taken over.
+    """
     encoding, p = cfg.encoding(layer), Arrays()
     for name in norms_of(cfg):
         p |= init_norm(cfg, f"{layer}.{name}")

@@ -78,6 +78,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
+        """The recipe of a run.json. Raises Misuse for a setting that this version does not know."""
         if unknown := set(data) - {f.name for f in fields(cls)}:
             what = f"unknown settings of a run: {', '.join(sorted(unknown))}"
             raise Misuse(f"{what}; was this written by a newer peref?")

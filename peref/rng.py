@@ -40,7 +40,9 @@ class Blank:
     """Stands in for a random generator where only shapes are asked for."""
 
     def standard_normal(self, shape: tuple[int, ...]) -> Any:
+        """Zeros of this shape, which take no memory."""
         return np.broadcast_to(0.0, shape).view(NoNumbers)
 
     def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+        """`low` everywhere, in the shape `size`; `high` has no say."""
         return np.full(() if size is None else size, low)

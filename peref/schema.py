@@ -46,6 +46,7 @@ def fields(needed: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def listed(x: Any) -> list[Any]:
+    """x in a list of its own, unless it is a list."""
     return x if isinstance(x, list) else [x]
 
 
@@ -55,6 +56,7 @@ def named(one: Any, word: str) -> str:
 
 
 def of_type(x: Any, name: str) -> bool:
+    """Whether a value of JSON has the type that the schema calls `name`; true and false are no numbers."""
     return isinstance(x, JSON_TYPES[name][0]) and (name in ("boolean", "") or not isinstance(x, bool))
 
 

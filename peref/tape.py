@@ -36,14 +36,17 @@ class Var:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of its value."""
         return self.value.shape
 
     @property
     def ndim(self) -> int:
+        """How many axes its value has."""
         return self.value.ndim
 
     @property
     def dtype(self) -> Any:
+        """The dtype of its value, which its gradient has too."""
         return self.value.dtype
 
     def __repr__(self) -> str:
@@ -114,6 +117,9 @@ class Tape:
         return self.leaves[-1]
 
     def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], *results: Any) -> list[Var]:
+        """Appends a call of op, with what its forward saved, and returns its results as Vars of this tape;
+        the arguments that are not Vars get no gradient.
+        """
         found = [Var(self, y) for y in results]
         slots = tuple(a.slot if isinstance(a, Var) else None for a in arrays)
         self.entries.append((op, saved, slots, tuple(one.slot for one in found)))

@@ -150,6 +150,7 @@ class Exercise:
 
     @property
     def task(self) -> Task:
+        """The task of this name."""
         return TASKS[self.name]
 
     @property

@@ -215,6 +215,7 @@ def feeding(note: Any, up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any
 
 
 def one_layer(this: Pass, notes: Notes, layer: int, x: Any) -> Any:
+    """What a layer makes of x [B,T,C], the same shape; every tensor on the way is noted under layers.N."""
     note = lambda name, a: notes.note(f"layers.{layer}.{name}", a)
     y, _ = block(replace(this, be=notes.of_layer(this, layer)), layer, note("input", x), None)
     return note("leaving", y)

@@ -28,6 +28,7 @@ class Vocabulary:
 
     @property
     def of_bytes(self) -> bool:
+        """Whether tokens are the 256 bytes themselves."""
         return self.tokenizer is None and self.V == 256
 
     @property

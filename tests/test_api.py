@@ -1,12 +1,10 @@
-"""Every public function of peref, peref.ops and peref.encodings says what it takes and gives, with shapes and
-errors, help() prints it, and docs/api.md is made of it.
+"""Every public function of peref, peref.ops and peref.encodings says what it takes and gives, in the last two
+with shapes and errors, help() prints it, and docs/api.md is made of it.
 
-`python tests/test_api.py` writes docs/api.md. A backward says nothing of its own: it is the derivative of the
-forward that stands in the same Op, with the same shapes; nor does a hook, whose shapes are in HOOKS.
+`python tests/test_api.py` writes docs/api.md, which leaves out backwards and hooks.
 """
 
 import ast
-import dataclasses
 import inspect
 import pydoc
 import re
@@ -63,7 +61,7 @@ PLAIN |= {
     "rng",
     "s",
 }
-PLAIN |= {"default", "slow", "times", "tokens", "truncate", "value"}
+PLAIN |= {"default", "slow", "times", "tokens", "truncate", "value", "self", "D", "dtype", "global_tokens"}
 
 
 def ops_of(module):
@@ -71,20 +69,25 @@ def ops_of(module):
 
 
 def public(module):
-    """Name -> function or class that is defined there, backwards and hooks left out."""
-    encoding = vars(module).get("ENCODING")
-    fields = [f.name for f in dataclasses.fields(Encoding)] if encoding else []
-    implied = {op.backward for op in ops_of(module).values()} | {
-        f for name in fields if callable(f := getattr(encoding, name, None))
-    }
+    """Name -> function or class that is defined there, lambdas left out."""
     return {
         name: f
         for name, f in vars(module).items()
         if (inspect.isfunction(f) or inspect.isclass(f))
         and f.__module__ == module.__name__
         and not name.startswith("_")
-        and f not in implied
+        and f.__name__ != "<lambda>"
     }
+
+
+def with_methods(module):
+    """Each of `public`, and of classes the public methods and properties that they define themselves."""
+    for thing in public(module).values():
+        yield thing
+        for name, f in vars(thing).items() if inspect.isclass(thing) else ():
+            f = getattr(f, "fget", getattr(f, "__func__", f))
+            if inspect.isfunction(f) and not f.__name__.startswith(("_", "<")) and name[0] != "_":
+                yield f
 
 
 def takes_arrays(function):
@@ -117,8 +120,18 @@ def lacking(function):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_function_says_what_it_takes_and_gives(name):
-    module = import_module(name)
-    found = [f"{name}.{f.__name__} {less}" for f in public(module).values() if (less := lacking(f))]
+    """Backwards, hooks and methods too."""
+    every = with_methods(import_module(name))
+    found = [f"{name}.{f.__qualname__} {less}" for f in every if (less := lacking(f))]
+    assert not found, "\n".join(found)
+
+
+def test_every_public_function_of_peref_has_words():
+    """Of its modules that stand in no room, methods too."""
+    found = []
+    for path in sorted(Path(peref.__file__).parent.glob("[!_]*.py")):
+        every = with_methods(import_module(f"peref.{path.stem}"))
+        found += [f"{path.stem}.{f.__qualname__}" for f in every if "docstring" in lacking(f)]
     assert not found, "\n".join(found)
 
 
@@ -232,9 +245,9 @@ def page():
         if hasattr(module, "ENCODING"):  # docs/encodings.md has these, and help(peref.get(name))
             continue
         ops = ops_of(module)
-        forwards = {op.forward for op in ops.values()}
+        pairs = {f for op in ops.values() for f in (op.forward, op.backward)}
         own = {n: op for n, op in ops.items() if op.forward.__module__ == name}
-        rest = {n: f for n, f in public(module).items() if f not in forwards}
+        rest = {n: f for n, f in public(module).items() if f not in pairs}
         if inspected := {
             n: f for n, f in (own | rest).items() if inspect.getdoc(f) and n not in peref.__all__
         }:

@@ -146,6 +146,7 @@ class Origin:
 
     @property
     def sha256(self) -> str:
+        """The SHA-256 of the source that was run, in hex."""
         return hashlib.sha256(self.source).hexdigest()
 
     @property

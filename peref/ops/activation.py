@@ -20,6 +20,7 @@ def sigmoid_forward(x):
 
 
 def sigmoid_backward(y, dy):
+    """The gradient of x [...]: dy y (1 - y)."""
     return (dy * y * (1 - y),)
 
 
@@ -33,6 +34,7 @@ def log_sigmoid_forward(x):
 
 
 def log_sigmoid_backward(x, dy):
+    """The gradient of x [...]: dy sigmoid(-x)."""
     return (dy * logistic(-x),)
 
 
@@ -46,6 +48,7 @@ def tanh_forward(x):
 
 
 def tanh_backward(y, dy):
+    """The gradient of x [...]: dy (1 - y^2)."""
     return (dy * (1 - y * y),)
 
 
@@ -59,6 +62,7 @@ def minus_exp_forward(x):
 
 
 def minus_exp_backward(y, dy):
+    """The gradient of x [...]: dy y, for y = -e^x is its own derivative."""
     return (dy * y,)
 
 
@@ -72,6 +76,7 @@ def silu_forward(x):
 
 
 def silu_backward(saved, dy):
+    """The gradient of x [...]: dy s (1 + x (1 - s)), s = sigmoid(x)."""
     x, s = saved
     return (dy * s * (1 + x * (1 - s)),)
 
@@ -86,6 +91,7 @@ def squashed_forward(b):
 
 
 def squashed_backward(s, dy):
+    """The gradient of x [...]: 16 dy s (1 - s), s = sigmoid(x)."""
     return (16 * dy * s * (1 - s),)
 
 
@@ -99,6 +105,7 @@ def softplus_forward(x):
 
 
 def softplus_backward(x, dy):
+    """The gradient of x [...]: dy sigmoid(x)."""
     return (dy * logistic(x),)
 
 
@@ -119,6 +126,7 @@ def relu_forward(x, *, slope=0.0):
 
 
 def relu_backward(saved, dy):
+    """The gradient of x [...]: dy where x is above 0, slope dy elsewhere, at 0 too."""
     rises, slope = saved
     r = rises.astype(dy.dtype)  # of 0 and 1: a choice cell by cell is slower than sums and products
     if slope:
@@ -137,6 +145,7 @@ def swiglu_forward(gate, up):
 
 
 def swiglu_backward(saved, dy):
+    """The gradients of gate and up [...]: dy up s (1 + gate (1 - s)) and dy gate s, s = sigmoid(gate)."""
     gate, up, s = saved
     return dy * up * s * (1 + gate * (1 - s)), dy * gate * s  # 2, 1
 
@@ -158,6 +167,7 @@ def swiglu_clamped_forward(gate, up, *, limit):
 
 
 def swiglu_clamped_backward(saved, dy):
+    """The gradients of gate and up [...]; 0 where the limit holds one, but not at the limit itself."""
     gate_moves, up_moves, g, u, s = saved
     dg = dy * (u + 1) * s * (1 + SHARPNESS * g * (1 - s))  # 3, 2
     return dg * gate_moves, dy * g * s * up_moves  # 1
@@ -173,6 +183,7 @@ def relu2_forward(x):
 
 
 def relu2_backward(r, dy):
+    """The gradient of x [...]: 2 dy max(x, 0)."""
     return (2 * dy * r,)  # 2, 1
 
 
@@ -186,6 +197,7 @@ def gated_forward(gate, x):
 
 
 def gated_backward(saved, dy):
+    """The gradients of the gate and of x [...]: dy x s (1 - s) and dy s, s = sigmoid(gate)."""
     s, x = saved
     return dy * x * s * (1 - s), dy * s
 
@@ -206,6 +218,7 @@ def gelu_forward(x):
 
 
 def gelu_backward(saved, dy):
+    """The gradient of x [...]: dy ((1 + t) + x (1 - t^2) c (1 + 3 b x^2)) / 2, t = tanh(c (x + b x^3))."""
     x, t = saved
     inner = GELU_OUTER * (1 + 3 * GELU_CUBIC * x * x)
     return (0.5 * dy * (1 + t + x * (1 - t * t) * inner),)  # 2, 1
@@ -221,6 +234,7 @@ def geglu_forward(gate, up):
 
 
 def geglu_backward(saved, dy):
+    """The gradients of gate and up [...]: dy up times that of gelu, and dy gelu(gate)."""
     of_gelu, g, up = saved
     return *gelu_backward(of_gelu, dy * up), dy * g  # 2, 1
 

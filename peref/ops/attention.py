@@ -39,6 +39,9 @@ def plus_terms_forward(s, table, term, row, column, *, at):
 
 
 def plus_terms_backward(saved, ds, wants):
+    """The gradients of s, table, term, row and column, each in its own shape and dtype; None for what was
+    absent or is not wanted. That of table [H,N] is the sum of ds [B,H,T,S] along each diagonal.
+    """
     like, index = saved
     dtable = None
     dterm, drow, dcolumn = (  # 3, 2
@@ -61,6 +64,7 @@ def masked_forward(s, see):
 
 
 def masked_backward(see, dy):
+    """dy [B,H,T,S] where a key is seen, 0 elsewhere."""
     return namespace(dy).where(see, dy, 0), None
 
 
@@ -85,6 +89,9 @@ def scores_forward(q, k, table, term, row, column, *, at, scale, softcap=None, m
 
 
 def scores_backward(saved, ds, wants):
+    """The gradients of q [B,H,T,D], k [B,G,S,D], table, term, row and column; k's is summed over the heads
+    that read it. None for what is absent or not wanted.
+    """
     q, k, t, saved, scale, matmul = saved
     dq = dk = None
     ds, *rest = plus_terms_backward(saved, ds, (True, *wants[2:]))  # 3
@@ -114,6 +121,9 @@ def probabilities_forward(s, *, at):
 
 
 def probabilities_backward(p, dp):
+    """The gradient of the logits [B,H,T,S]: p (dp - sum over keys of p dp), so 0 in hidden cells and in rows
+    that see nothing.
+    """
     return (p * (dp - (p * dp).sum(-1, keepdims=True)),)  # 3, 2, 1
 
 
@@ -132,6 +142,7 @@ def sunk_forward(s, sinks, *, at):  # [B,H,T,S], [H]
 
 
 def sunk_backward(saved, dp):
+    """The gradients of the logits [B,H,T,S] and of sinks [H], whose weight takes from every row."""
     p, rest, dtype = saved
     inner = (p * dp).sum(-1, keepdims=True)
     return p * (dp - inner), -(rest * inner).sum((0, 2, 3)).astype(dtype)  # 3, 2, 1
@@ -147,6 +158,9 @@ def weigh_forward(p, v, *, matmul=matmul):
 
 
 def weigh_backward(saved, dy):
+    """The gradients of the weights [B,H,T,S], dy v', and of v [B,G,S,D], p' dy summed over the heads that
+    read it.
+    """
     p, v, matmul = saved
     dy = grouped(dy, v.shape[1])
     dv = unbroadcast(matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy), v.shape)

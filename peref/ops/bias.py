@@ -28,6 +28,7 @@ def power_forward(half, d):
 
 
 def power_backward(saved, dy):
+    """The gradient of half [H]: 2 |d|^r ln|d| dy summed over the distances; that of d is None."""
     y, log = saved
     return 2 * (dy * y * log).sum(1), None  # 2, 1
 

@@ -11,6 +11,7 @@ def cast_forward(x, *, dtype):
 
 
 def cast_backward(was, dy):
+    """dy [...] in the dtype that the array had."""
     return (dy.astype(was),)
 
 

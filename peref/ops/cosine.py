@@ -28,6 +28,7 @@ def of_length_forward(q, s):
 
 
 def of_length_backward(saved, dy):
+    """The gradients of q [B,H,T,D] and of s [H]; above ln 100 that of s is 0, at it half."""
     unit, length, s = saved
     du = dy * length  # 3
     free = (s < HUNDRED) + (s == HUNDRED) / 2  # at the limit the mean of both sides

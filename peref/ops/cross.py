@@ -45,10 +45,12 @@ class Cross:
 
     @property
     def T(self) -> int:
+        """How many queries there are."""
         return self.seg.shape[1]
 
     @property
     def S(self) -> int:
+        """How many keys there are."""
         return self.keys.shape[1]
 
     def moved(self, asarray: Callable) -> "Cross":

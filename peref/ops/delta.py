@@ -141,6 +141,9 @@ def delta_forward(r, g, k, v, a, state, runs, *, chunk, matmul=matmul):
 
 
 def delta_backward(saved, dy, dlast=None):
+    """The gradients of r, g, k, v, a and the state handed in, shapes as in delta_forward, chunk by chunk from
+    the last; None for what was absent. dlast [B,H,K,V] is that of the last state.
+    """
     r, g, k, a, runs, steps, decays, stateful, matmul = saved
     xp = namespace(dy)
     ds = xp.zeros_like(steps[0][1]) if dlast is None else dlast
@@ -184,6 +187,7 @@ def log_decay_forward(dt, a_log):
 
 
 def log_decay_backward(saved, dy):
+    """The gradients of dt [B,H,T,1], dy A, and of A_log [H], the sum of dy g, for dA/dA_log = A."""
     A, g = saved
     return dy * A, (dy * g).sum((0, 2, 3))  # 2, 1
 
@@ -198,6 +202,7 @@ def beta_times_forward(k, b, *, most):
 
 
 def beta_times_backward(saved, dy):
+    """The gradients of k [B,H,T,K] and of the number [B,H,T,1] whose sigmoid is beta / most."""
     k, beta, most = saved
     dbeta = (dy * k).sum(-1, keepdims=True)  # 2
     return dy * beta, dbeta * beta * (1 - beta / most)  # 2, 1

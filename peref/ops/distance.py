@@ -55,6 +55,7 @@ def gather_forward(x, index, *, scale):
 
 
 def gather_backward(saved, dy):
+    """The gradient of x [B,H,T,R]: each row's sum over the cells that read it, times scale."""
     index, rows, scale = saved
     return gathered(dy, index, rows) * scale, None
 

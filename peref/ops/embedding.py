@@ -13,6 +13,7 @@ def take_forward(table, index):
 
 
 def take_backward(saved, dy):
+    """The gradient of the table [V,C]: each row's sum over the places that named it."""
     shape, index = saved
     dtable = namespace(dy).zeros(shape, dy.dtype)
     add_rows(dtable, index, dy)

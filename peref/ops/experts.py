@@ -37,6 +37,7 @@ def routed_forward(logits, *, k, kind, normed):
 
 
 def routed_backward(saved, dw):
+    """The gradient of the logits [...,E]; which experts were chosen has none."""
     p, hot, kind, w, total = saved
     if total is not None:
         dw = (dw - (dw * w).sum(-1, keepdims=True)) / total  # 4
@@ -72,6 +73,9 @@ def plus_bias(y, b, e):
 
 
 def experts_backward(saved, dy):
+    """The gradients of x [...,C], w [...,k], gate, up, down and their biases, summed over the tokens of each
+    expert; one that no token chose gets 0. None for chosen and for what was absent.
+    """
     x, w, kept, f, on_input, maps, gated, down, down_b = saved
     tokens, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, x.shape[-1])
     dx, dw = blank(tokens), blank(w.reshape(-1, w.shape[-1]))

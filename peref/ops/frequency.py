@@ -29,6 +29,7 @@ def angle_forward(i, w):
 
 
 def angle_backward(saved, dy):
+    """The gradient of w [R/2], the sum of dy i over all positions, in its dtype; that of i is None."""
     i, dtype = saved
     return None, (dy * i).reshape(-1, dy.shape[-1]).sum(0).astype(dtype)
 

@@ -29,6 +29,7 @@ class Kept:
 
     @property
     def rows(self) -> Any:
+        """What is kept, [B,H,S,...], without the room behind it: a view, no copy."""
         return self.buffer[:, :, self.first : self.stop]
 
     def longer(self, tokens: int) -> "Kept":

@@ -18,6 +18,7 @@ def linear_forward(x, w, b):
 
 
 def linear_backward(saved, dy):
+    """The gradients of x [...,C], dy w; of w [N,C], dy' x; of b [N], the sum of dy, or None."""
     x, w, biased = saved
     dy = dy.reshape(-1, dy.shape[-1])
     db = dy.sum(0) if biased else None  # 2
@@ -33,6 +34,7 @@ def matmul_forward(a, b):
 
 
 def matmul_backward(saved, dy):
+    """The gradients of a [...,M,K], dy b', and of b [...,K,N], a' dy, summed over axes that broadcast."""
     a, b = saved
     return unbroadcast(dy @ b.swapaxes(-1, -2), a.shape), unbroadcast(a.swapaxes(-1, -2) @ dy, b.shape)
 

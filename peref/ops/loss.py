@@ -21,6 +21,9 @@ def cross_entropy_forward(logits, targets):
 
 
 def cross_entropy_backward(saved, dy):
+    """The gradient of the logits [...,V]: dy (softmax - 1 at the target) / number of targets; 0 where nothing
+    is asked.
+    """
     p, rows, t, asked, count, shape = saved
     d = p * (asked * (dy / count))[:, None].astype(p.dtype)  # 3, 2, 1
     d[rows, t] -= (asked * (dy / count)).astype(p.dtype)

@@ -18,6 +18,7 @@ def rms_norm_forward(x, w, *, eps):
 
 
 def rms_norm_backward(saved, dy):
+    """The gradients of x [...,C], r (du - u mean(u du)) with u = x r and du = dy w, and of w [C] or None."""
     u, r, w = saved
     dw = None if w is None else (dy * u).reshape(-1, u.shape[-1]).sum(0)  # 3
     du = dy if w is None else dy * w  # 3
@@ -33,6 +34,7 @@ def from_one_forward(w):
 
 
 def from_one_backward(_, dy):
+    """dy [C] as it is."""
     return (dy,)
 
 
@@ -52,6 +54,7 @@ def layer_norm_forward(x, w, b, *, eps):
 
 
 def layer_norm_backward(saved, dy):
+    """The gradients of x [...,C], r (du - mean du - u mean(u du)) of du = dy w; of w and b [C] or None."""
     u, r, w, biased = saved
     flat = dy.reshape(-1, dy.shape[-1])
     db = flat.sum(0) if biased else None  # 5
@@ -73,6 +76,7 @@ def group_norm_forward(x, w, b, *, groups, eps):
 
 
 def group_norm_backward(saved, dy):
+    """The gradients of x [...,C], as layer_norm's within each group, and of w and b [C]."""
     u, w, saved = saved
     flat = dy.reshape(-1, dy.shape[-1])
     dx = layer_norm_backward(saved, (dy * w).reshape(saved[0].shape))[0]  # 2, 1
@@ -96,6 +100,7 @@ def unit_forward(x, *, eps):
 
 
 def unit_backward(saved, dy):
+    """The gradient of x [...,C]: r (dy - u sum(u dy)), what of dy is across u = x r."""
     u, r = saved
     return (r * (dy - u * (dy * u).sum(-1, keepdims=True)),)  # 2, 1
 

@@ -119,7 +119,8 @@ class At:
     def of(
         cls, tokens: int, *, positions: Any = None, seg: Any = None, n: int | None = None, **rest: Any
     ) -> "At":
-        """The place of a whole sequence: positions count from 0, within each segment, or are those given.
+        """The place of a whole sequence: positions count from 0, within each segment [B,T], or are those
+        given, [T], [B,T] or [axes,B,T].
 
         Raises Misuse for sizes that do not fit and for a segment that stops and starts again.
         """
@@ -238,10 +239,12 @@ class At:
 
     @property
     def T(self) -> int:
+        """How many queries there are."""
         return self.i.shape[-1]
 
     @property
     def S(self) -> int:
+        """How many keys there are; the queries are the last of them."""
         return self.j.shape[-1]
 
     @cached_property

@@ -10,6 +10,7 @@ def scaled_forward(x, *, factor):
 
 
 def scaled_backward(factor, dy):
+    """factor dy [...] in the dtype of dy."""
     return ((dy * factor).astype(dy.dtype, copy=False),)
 
 
@@ -23,6 +24,7 @@ def softcapped_forward(x, *, cap):
 
 
 def softcapped_backward(t, dy):
+    """The gradient of x [...]: dy (1 - t^2), t = tanh(x / cap)."""
     return (dy * (1 - t * t),)
 
 

@@ -32,6 +32,9 @@ def short_conv_forward(x, w, state, runs):
 
 
 def short_conv_backward(saved, dy, dlast=None):
+    """The gradients of x [B,T,C], w [C,K] and the state [B,K-1,C] or None; dlast [B,K-1,C] is that of the
+    inputs handed on.
+    """
     line, w, shares, kept, stateful = saved
     xp = namespace(dy)
     T, K = dy.shape[1], w.shape[1]

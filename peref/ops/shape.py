@@ -22,6 +22,7 @@ def add_forward(a, b):
 
 
 def add_backward(saved, dy):
+    """dy for a [...] and for b [...], summed over the axes that broadcast."""
     return tuple(unbroadcast(dy, shape) for shape in saved)
 
 
@@ -39,6 +40,7 @@ def only_forward(x):
 
 
 def only_backward(saved, dy):
+    """dy [...] with the first axis again, [1,...]."""
     return (dy[None],)
 
 
@@ -52,6 +54,7 @@ def split_heads_forward(x, *, heads):
 
 
 def split_heads_backward(saved, dy):
+    """dy [...,heads,T,D] -> [...,T,heads D]."""
     *B, H, T, D = dy.shape
     return (dy.swapaxes(-3, -2).reshape(*B, T, H * D),)
 
@@ -65,6 +68,7 @@ def merge_heads_forward(x):
 
 
 def merge_heads_backward(heads, dy):
+    """dy [B,T,H D] -> [B,H,T,D]."""
     return (split_heads_forward(dy, heads=heads)[0],)
 
 
@@ -78,6 +82,7 @@ def repeat_heads_forward(x, *, heads):
 
 
 def repeat_heads_backward(shape, dy):
+    """dy [B,heads,S,D] -> [B,G,S,D], summed over the heads that read each."""
     B, G, S, D = shape
     return (dy.reshape(B, G, -1, S, D).sum(2),)
 
@@ -91,6 +96,7 @@ def swap_forward(x, *, axes):
 
 
 def swap_backward(axes, dy):
+    """dy [...] with the same two axes exchanged again."""
     return (dy.swapaxes(*axes),)
 
 
@@ -104,6 +110,7 @@ def cut_forward(x, *, first, stop, axis):
 
 
 def cut_backward(saved, dy):
+    """dy in its place, 0 around it, [...]."""
     shape, where = saved
     dx = namespace(dy).zeros(shape, dy.dtype)
     dx[where] = dy
@@ -120,6 +127,7 @@ def join_forward(*parts, axis):
 
 
 def join_backward(saved, dy):
+    """dy [...] cut into the parts again."""
     ends, axis = saved
     return tuple(namespace(dy).split(dy, ends[:-1], axis))
 

@@ -20,6 +20,9 @@ def previous_forward(x, state, runs):
 
 
 def previous_backward(saved, dy, dlast=None):
+    """The gradients of x [B,T,C], dy one row earlier, and of the state [B,1,C] or None; dlast [B,1,C] is that
+    of the row handed on.
+    """
     share, alive, stateful = saved
     xp = namespace(dy)
     dy = dy if share is None else xp.where(share, dy, 0)
@@ -36,6 +39,7 @@ def lerp_forward(a, b, m):
 
 
 def lerp_backward(saved, dy):
+    """The gradients of a, dy (1 - m), of b, dy m, both [...,C], and of m in its shape, dy (b - a)."""
     a, b, m = saved
     db = dy * m
     return dy - db, db, unbroadcast(dy * (b - a), m.shape)

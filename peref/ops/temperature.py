@@ -38,6 +38,7 @@ def tempered_forward(q, s, *, factor):
 
 
 def tempered_backward(saved, dy):
+    """The gradients of q [B,H,T,D] and of s [H] or None; the factor is data."""
     q, s, by, whole = saved
     return dy * whole, None if s is None else (dy * q * by).sum((0, 2, 3)).astype(s.dtype)
 

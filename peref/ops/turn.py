@@ -60,6 +60,9 @@ def turn_forward(x, angle, gain, *, layout):
 
 
 def turn_backward(saved, dy, wants):
+    """The gradients of x [B,H,T,D], dy turned back by the angle, times gain; of angle and gain in the shapes
+    they were given in; None for what is absent or not wanted.
+    """
     ya, yb, cos, sin, g, angle, gain, layout = saved
     half = angle.shape[-1]
     da, db = split_pairs(dy, half, layout)

@@ -19,6 +19,7 @@ def by_zone_forward(zone, *s):
 
 
 def by_zone_backward(saved, dy):
+    """For each s [B,H,T,S] dy in the cells of its zone, 0 elsewhere; for the zone None."""
     zone, count = saved
     return None, *(namespace(dy).where(zone == n, dy, 0) for n in range(count))
 

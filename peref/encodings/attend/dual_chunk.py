@@ -49,6 +49,9 @@ def chunk_lengths(L: int, chunk_size: int | None, local_window: int | None) -> t
 
 
 def init(rng, *, L, base: float = 10000.0, chunk_size: int | None = None, local_window: int | None = None):
+    """No parameters. Raises Misuse for options that are not positive, or for a local window that leaves no
+    chunk.
+    """
     positive("dual_chunk", base=base, chunk_size=chunk_size, local_window=local_window)
     chunk_lengths(L, chunk_size, local_window)
     return {}
@@ -75,6 +78,9 @@ def chunk_zones(
 
 @with_settings_of(chunk_zones)
 def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, R, pairs, base: float = 10000.0, **given):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]: three score matrices, of which the zone of each cell
+    takes one. `terms` are what other encodings of the layer add to the logits.
+    """
     (zone, i, j), w = chunk_zones(at.i, at.j, **given), ladder(namespace(at.i), R, base)
     return attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, pairs=pairs, scale=D**-0.5)
 

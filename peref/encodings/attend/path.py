@@ -67,6 +67,9 @@ def scores_forward(q, k, w, beta, *, scale, block=KEYS_AT_ONCE, matmul=matmul):
 
 
 def scores_backward(saved, dy):
+    """The gradients of q [B,H,T,D], k and w [B,G,S,D] and beta [B,G,S], block by block in the other order, so
+    that of each block only u and its matrices are kept.
+    """
     q_shape, k_shape, beta_shape, steps, scale, matmul = saved
     xp = namespace(dy)
     dy = grouped(dy, k_shape[1])
@@ -99,6 +102,7 @@ def twice_forward(x):
 
 
 def twice_backward(saved, dy):
+    """The gradient of x [...]: 2 dy."""
     return (2 * dy,)
 
 
@@ -112,6 +116,9 @@ def forgotten_forward(log_f, *, T, scale):
 
 
 def forgotten_backward(saved, dy):
+    """The gradient of log_f [B,H,S]: scale times what row and column sums of dy [B,H,T,S] add up to from each
+    token on, in float64.
+    """
     T, scale, dtype = saved
     dc = -dy.sum(-2)  # 2
     dc[..., -T:] += dy.sum(-1)  # 2
@@ -122,6 +129,9 @@ forgotten = Op(forgotten_forward, forgotten_backward)
 
 
 def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int | None = 3, gate: Gate = "none"):
+    """The maps from x to w (rank and G D rows), the taps [G D,kernel], beta's map [G,C] and the gate's [H,C];
+    beta starts near 1, the bias of f within 1 and 5. Raises Misuse for a rank or kernel that is not positive.
+    """
     positive("path", rank=rank, kernel=kernel)
     return {
         **(
@@ -137,6 +147,9 @@ def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int | None = 3, gate
 
 
 def features(be, p, x, at, state, *, G, gate: Gate = "none"):
+    """w [B,G,T,D] of length one, beta [B,G,T] within 0 and 2 and, where there is a gate, log_f [B,H,T]; the
+    state is the `kernel` - 1 tokens that the convolution reads.
+    """
     maps = [p["w.weight"]] if "w.weight" in p else [p["down.weight"], p["up.weight"]]
     line = x
     for weight in maps:
@@ -155,6 +168,7 @@ def features(be, p, x, at, state, *, G, gate: Gate = "none"):
 
 
 def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, gate: Gate = "none"):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D] and the features of all S tokens. Section 3."""
     s = scores(q, k, f["w"], f["beta"], scale=D**-0.5, matmul=be.matmul)
     if gate != "none":
         s = add(s, forgotten(f["log_f"], T=at.T, scale=1.0 if gate == "forget" else D**-0.5))

@@ -37,6 +37,9 @@ def polar_forward(m, phi):
 
 
 def polar_backward(saved, dy, wants):
+    """The gradients of m [B,H,T,D], along the angle, and of phi in its shape, m times across it; None where
+    it is not wanted.
+    """
     m, cos, sin, phi = saved
     along, across = dy[..., : m.shape[-1]], dy[..., m.shape[-1] :]
     dphi = as_given(m * (across * cos - along * sin), phi) if wants[1] else None  # 2, 1
@@ -49,6 +52,7 @@ def ahead_forward(phi, delta):
 
 
 def ahead_backward(dtype, dy):
+    """The gradient of delta [G,D], the sum over batch and keys; that of phi is None."""
     return None, dy.sum((0, 2)).astype(dtype)
 
 
@@ -56,6 +60,9 @@ polar, ahead = Op(polar_forward, polar_backward, selective=True), Op(ahead_forwa
 
 
 def init(rng, *, G, D, base: float = 10000.0, start: Literal["zero", "uniform"] = "zero"):
+    """delta [G,D], zero or uniform within -2 pi and 0, radians. Raises Misuse for a base that is not
+    positive.
+    """
     positive("pope", base=base)
     return {"delta": -rng.uniform(0.0, 0.0 if start == "zero" else 2 * math.pi, (G, D))}
 
@@ -68,6 +75,7 @@ def width(D: int, divided_by: str) -> int:
 def attend(
     be, p, q, k, v, f, at, terms=NO_TERMS, *, D, base: float = 10000.0, divided_by: Divided = "sqrt_D"
 ):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]: q and k become 2D wide. Section 3 of the paper."""
     w = ladder(namespace(at.i), 2 * D, base)  # [D]
     q = polar(softplus(q), at.i[..., None] * w)  # [B,H,T,2D]
     k = polar(softplus(k), ahead(at.j[..., None] * w, p["delta"]))  # [B,G,S,2D]

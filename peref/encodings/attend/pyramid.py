@@ -99,6 +99,9 @@ def pool_forward(x, *, pairs):
 
 
 def pool_backward(saved, dy):
+    """The gradient of x [B,G,S,D]: each mean gives half of its own to either of its pair, from the top level
+    down.
+    """
     (B, G, S, D), pairs = saved
     dy = dy.copy()
     for left, part in zip(pairs[::-1], parts(B * S, pairs)[::-1], strict=True):
@@ -140,6 +143,7 @@ def far_forward(q, k, v, *, reads, scale):
 
 
 def far_backward(saved, dy):
+    """The gradients of q [B,H,T,D], k and v [1,G,M,D]; a block's is summed over the queries that read it."""
     shape, u, k, v, p, reads, scale = saved
     xp = namespace(dy)
     dy, K, V = in_line(dy, k.shape[1]), k[0, :, None], v[0, :, None]
@@ -181,6 +185,7 @@ def fold_forward(x, *, tokens, chunk, back):
 
 
 def fold_backward(saved, dy):
+    """The gradient of x [B,G,S,D]: a slot that stands in two pieces gets both."""
     (B, G, S, D), tokens, chunk, back = saved
     xp = namespace(dy)
     n, slots, place = laid_out(S, tokens, chunk, back)
@@ -204,6 +209,7 @@ def unfold_forward(y, *, tokens, rows):
 
 
 def unfold_backward(chunk, dy):
+    """dy [B,H,tokens,D] in pieces again, [B n,H,chunk,D]."""
     return (fold_forward(dy, tokens=dy.shape[2], chunk=chunk, back=0)[0],)
 
 
@@ -219,6 +225,9 @@ def blend_forward(near, far, gate, reads):
 
 
 def blend_backward(saved, dy):
+    """The gradients of near, g dy, of far, (1 - g) dy, both [B,H,T,D], and of the gate [B,H,S], 0 at tokens
+    whose query reads no block.
+    """
     near, far, g, shape, reads = saved
     xp = namespace(dy)
     dgate = xp.zeros(shape, dy.dtype)
@@ -243,11 +252,13 @@ def windowed(be, q, k, v, at, w, scale):
 
 
 def init(rng, *, C, H, D, position: Position = "none"):
+    """The gate's map [H,C] and bias [H], and with position=level a vector [LEVEL_ROWS,D] for each level."""
     gate = {"gate.weight": initial(rng, H, C), "gate.bias": 0.0 * rng.uniform(size=H)}
     return gate | ({"level": 0.02 * rng.standard_normal((LEVEL_ROWS, D))} if position == "level" else {})
 
 
 def features(be, p, x, at, state):
+    """The gate g [B,H,T] of every token; no state."""
     return {"gate": swap(sigmoid(be.linear(x, p["gate.weight"], p["gate.bias"])), axes=(1, 2))}, {}  # [B,H,T]
 
 
@@ -266,6 +277,9 @@ def attend(
     position: Position = "none",
     base: float = 10000.0,
 ):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]: the window, the blocks, and the gate between them.
+    Raises Misuse for position=centre with an odd width or several positions for a token.
+    """
     w = max(L // 8, 1) if local is None else local
     positive("pyramid", local=w, base=base)
     host, xp, B, scale = at.host or at, namespace(at.i), q.shape[0], D**-0.5
@@ -298,6 +312,7 @@ def attend(
 
 
 def claims(*, position: Position = "none"):
+    """What holds with any option, and products of q and k alone where blocks have no position."""
     return frozenset(
         {"shift", "real_positions", "any_length"} | ({"products"} if position == "none" else set())
     )

@@ -25,6 +25,7 @@ from peref.xp import namespace
 
 
 def init(rng, *, base: float = 10000.0, near: int | None = None, leak: float = 0.0):
+    """No parameters. Raises Misuse for a base or window that is not positive, or a negative leak."""
     positive("rerope", base=base, near=near)
     bounded("rerope", ">=", 0, leak=leak)
     return {}
@@ -51,6 +52,9 @@ def window_zones(i, j, *, L, near: int | None = None, leak: float = 0.0):
 
 @with_settings_of(window_zones)
 def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, R, pairs, base: float = 10000.0, **given):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]: two score matrices, near and far, of which the distance
+    of each cell takes one.
+    """
     (zone, i, j), w = window_zones(at.i, at.j, **given), ladder(namespace(at.i), R, base)
     return attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, pairs=pairs, scale=D**-0.5)
 

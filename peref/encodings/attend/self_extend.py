@@ -29,6 +29,7 @@ from peref.xp import namespace
 
 
 def init(rng, *, base: float = 10000.0, neighbor_window: int | None = None, group_size: int = 8):
+    """No parameters. Raises Misuse for options that are not positive."""
     positive("self_extend", base=base, neighbor_window=neighbor_window, group_size=group_size)
     return {}
 
@@ -57,6 +58,9 @@ def group_zones(i, j, *, L, neighbor_window: int | None = None, group_size: int 
 
 @with_settings_of(group_zones)
 def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, R, pairs, base: float = 10000.0, **given):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]: two score matrices, near and grouped, of which the
+    distance of each cell takes one.
+    """
     (zone, i, j), w = group_zones(at.i, at.j, **given), ladder(namespace(at.i), R, base)
     return attend_in_zones(be, q, k, v, terms, at, zone, i, j, w, pairs=pairs, scale=D**-0.5)
 

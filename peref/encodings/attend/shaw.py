@@ -38,6 +38,7 @@ def scatter_forward(cells, index, *, rows):
 
 
 def scatter_backward(index, dy):
+    """The gradient of the cells [B,H,T,S]: each takes that of its row."""
     return at_cells(dy, index), None
 
 
@@ -45,6 +46,9 @@ scatter = Op(scatter_forward, scatter_backward)
 
 
 def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_heads: Heads = "shared"):
+    """The rows `key` and, with tables=both, `value`, [2 max_distance + 1,D] or one set for each head,
+    [H,...]. Raises Misuse for a max_distance that is not positive.
+    """
     positive("shaw", max_distance=max_distance)
     shape = (*((H,) if across_heads == "own" else ()), 2 * max_distance + 1, D)
     return {
@@ -54,6 +58,9 @@ def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_h
 
 
 def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, H, D, max_distance: int = 16, tables: Tables = "both"):
+    """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]; row r is of key minus query, so its sign is that of -d.
+    Raises Misuse for positions that are not whole.
+    """
     xp = namespace(at.i)
     d, index = at.distances, at.index
     if d.dtype.kind not in "iu":

@@ -56,6 +56,7 @@ def slope_bias_forward(log_m, side, d, hidden):
 
 
 def slope_bias_backward(saved, db):
+    """The gradient of log_m [1,H] or [2,H]: m times the sum of -dy |d| over the distances of its side."""
     m, side, d, hidden, dtype = saved
     xp = namespace(m)
     db = db if hidden is None else xp.where(hidden, 0, db)  # 3
@@ -94,6 +95,9 @@ def init(
     directions: Directions = "both",
     across_layers: Across = "own",
 ):
+    """Nothing, or log_slopes [1,H] ("learned") or [2,H] ("sides") at the fixed slopes. Raises Misuse for
+    across_layers=shared where slopes are fixed.
+    """
     if across_layers == "shared" and slopes == "fixed":
         raise Misuse(
             "alibi: across_layers is shared, but slopes is fixed, the same in every layer; leave it out, "
@@ -107,6 +111,9 @@ def init(
 
 
 def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):
+    """-m_h |d|, [H,N], of distances d [N]; with directions=halves minus infinity on the side that a head does
+    not see.
+    """
     xp = namespace(d)
     hidden = None
     if directions == "halves":
@@ -118,6 +125,7 @@ def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", direct
 
 
 def shared(*, across_layers: Across = "own"):
+    """log_slopes with across_layers=shared."""
     return frozenset({"log_slopes"} if across_layers == "shared" else ())
 
 

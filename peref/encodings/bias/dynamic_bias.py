@@ -45,6 +45,9 @@ Output = Literal["plain", "sigmoid"]
 
 
 def init(rng, *, H, width: int = 32, depth: int = 2, norm: Norm = "none"):
+    """The network's maps, 1 -> width -> ... -> H, with biases but for the last, and weights of norms. Raises
+    Misuse for a width or depth that is not positive.
+    """
     positive("dynamic_bias", width=width, depth=depth)
     found: dict[str, np.ndarray] = {}
     for n, (inputs, outputs) in enumerate(pairwise([1, *[width] * depth, H]), 1):
@@ -67,6 +70,7 @@ def bias(
     activation: Literal["silu", "relu"] = "silu",
     output: Output = "plain",
 ):
+    """The network's output [H,N] of the distances d [N], each by itself."""
     xp, bend = namespace(d), {"silu": silu, "relu": relu}[activation]
     d = d.astype(xp.float64)
     # [N,1]
@@ -82,6 +86,7 @@ def bias(
 
 
 def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
+    """Every parameter with across_layers=shared."""
     parts = [
         f"{name}.{part}"
         for n in range(1, depth + 2)

@@ -43,6 +43,7 @@ def log_kernel_forward(r1, r2, d, *, dtype=None):
 
 
 def log_kernel_backward(saved, dy):  # [H,N]
+    """The gradients of r1 and r2 [H] and, where d is made of powers [H,N], of these; else None for d."""
     r1, r2, n, x, log, dtype = saved
     dr1 = -(dy * log).sum(1)  # 3
     dx = -dy * r1[:, None] / (1 + x)  # 3, 2
@@ -59,15 +60,20 @@ def log_kernel_of(p, d):
 
 
 def init(rng, *, H, exponent: Exponent = "one"):
+    """r1, r2 and, with exponent=learned, r3, each [H], which softplus and sigmoid make positive."""
     r1, r2 = (inverse_softplus(rng.uniform(0.01, most, H)) for most in (2.0, 1.0))
     return {"r1": r1, "r2": r2} | ({} if exponent == "one" else {"r3": half_power_start(rng, H)})
 
 
 def shared(*, across_layers: Literal["shared", "own"] = "shared"):
+    """Every parameter with across_layers=shared, as in figure 1 of the paper."""
     return frozenset({"r1", "r2", "r3"} if across_layers == "shared" else ())
 
 
 def bias(be, p, d, *, exponent: Exponent = "one"):
+    """-r1 ln(1 + r2 |d|), [H,N], of distances d [N], computed in float64; |d|^r3 for |d| with
+    exponent=learned.
+    """
     return log_kernel_of(p, d if exponent == "one" else power(sigmoid(wide(p["r3"])), d))
 
 

@@ -32,6 +32,7 @@ def power_kernel_forward(r1, half, d, *, dtype=None):
 
 
 def power_kernel_backward(saved, dy):  # [H,N]
+    """The gradients of r1 [H], -dy |d|^r2, and of half = r2/2 [H], summed over the distances."""
     r1, y, saved = saved
     dr1 = -(dy * y).sum(1)  # 2
     dhalf, _ = power.backward(saved, -dy * r1[:, None])  # 2, 1
@@ -42,15 +43,18 @@ power_kernel = Op(power_kernel_forward, power_kernel_backward)
 
 
 def init(rng, *, H):
+    """r1 and r2, each [H], which softplus and twice the sigmoid make positive."""
     half = half_power_start(rng, H)
     return {"r1": inverse_softplus(rng.uniform(0.01, 1.0, H)), "r2": half}
 
 
 def shared(*, across_layers: Literal["shared", "own"] = "shared"):
+    """Both with across_layers=shared, as in figure 1 of the paper."""
     return frozenset({"r1", "r2"} if across_layers == "shared" else ())
 
 
 def bias(be, p, d):
+    """-r1 |d|^r2, [H,N], of distances d [N], computed in float64."""
     return power_kernel(softplus(wide(p["r1"])), sigmoid(wide(p["r2"])), d, dtype=p["r1"].dtype)
 
 

@@ -32,12 +32,14 @@ def ends(L, causal, max_distance):
 
 
 def init(rng, *, H, L, causal, max_distance: int | None = None):
+    """The table [H,entries], small at random. Raises Misuse for a max_distance that is not positive."""
     positive("learned_bias", max_distance=max_distance)
     first, last = ends(L, causal, max_distance)
     return {"table": 0.02 * rng.standard_normal((H, last - first + 1))}
 
 
 def check(at, dtype, *, L, causal, max_distance: int | None = None):
+    """Raises Misuse for a distance that the table has no entry for."""
     within(at.distances, L, causal, max_distance)
 
 
@@ -54,6 +56,7 @@ def within(d, L, causal, max_distance):
 
 
 def bias(be, p, d, *, L, causal, max_distance: int | None = None):
+    """table[h, d - first], [H,N], of distances d [N]. Raises Misuse as `check` does, for d on the host."""
     if library(d) == "numpy":  # what is on a device was checked on the host
         within(d, L, causal, max_distance)
     first, last = ends(L, causal, max_distance)
@@ -63,6 +66,7 @@ def bias(be, p, d, *, L, causal, max_distance: int | None = None):
 
 
 def claims(*, max_distance: int | None = None):
+    """Shift, two_sided and window; with a max_distance, beyond which distances share entries, any_length."""
     return frozenset(
         {"shift", "two_sided", "window"} | ({"any_length"} if max_distance is not None else set())
     )

@@ -43,6 +43,9 @@ def spaced(x, reach):
 
 
 def init(rng, *, H, columns: int = 8, width: int = 32):
+    """The network's maps, 2 -> width -> H, and the first bias [width]. Raises Misuse for options that are not
+    positive.
+    """
     positive("log_cpb", columns=columns, width=width)
     return {
         "1.weight": initial(rng, width, 2),
@@ -52,6 +55,9 @@ def init(rng, *, H, columns: int = 8, width: int = 32):
 
 
 def bias(be, p, d, *, columns: int = 8, reach: int | None = None):
+    """16 sigmoid of the network, [H,N], of distances d [N], each split into rows and columns. Raises Misuse
+    for distances that are not whole.
+    """
     positive("log_cpb", columns=columns, reach=reach)
     if d.dtype.kind not in "iu":
         raise Misuse("log_cpb: positions must be whole numbers, they count rows and columns of a window")

@@ -49,11 +49,15 @@ def bucket(d, *, causal: bool, buckets: int, max_distance: int, place=np.asarray
 
 
 def init(rng, *, H, buckets: int = 32):
+    """The table [buckets,H], small at random. Raises Misuse for buckets that are not positive."""
     positive("t5", buckets=buckets)
     return {"table": 0.02 * rng.standard_normal((buckets, H))}
 
 
 def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
+    """table[bucket(d), h], [H,N], of distances d [N]. Raises Misuse for distances that are not whole, and for
+    buckets or a max_distance that leave no logarithmic part.
+    """
     m = buckets if causal else buckets // 2
     if buckets % (2 if causal else 4) or m < 2 or not m // 2 < max_distance < 2**31:
         raise Misuse(
@@ -71,6 +75,7 @@ def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
 
 
 def scale(D, *, divided: Literal["not", "qk"] = "not"):
+    """1, or D**-0.5 with divided=qk."""
     return 1.0 if divided == "not" else inverse_root(D)
 
 

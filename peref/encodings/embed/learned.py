@@ -20,10 +20,12 @@ EPS = 1e-24  # keeps a row of zeros as it is
 
 
 def init(rng, *, L, C):
+    """The table [L,C], small at random."""
     return {"table": 0.02 * rng.standard_normal((L, C))}
 
 
 def check(at, dtype, *, L):
+    """Raises Misuse for a position without a row."""
     within(at.i, L)
 
 
@@ -39,6 +41,9 @@ def within(i, L):
 
 
 def embed(p, i, *, L, unit: bool = False):
+    """The row of each position, [...,T,C], of i [...,T]; with unit each divided by its length. Raises Misuse
+    as `check` does, where i is on the host.
+    """
     if library(i) == "numpy":  # what is on a device was checked on the host
         within(i, L)
     rows = take(p["table"], i)

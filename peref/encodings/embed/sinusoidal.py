@@ -31,6 +31,7 @@ def scaled_forward(a, e):
 
 
 def scaled_backward(saved, dy, wants):
+    """The gradients of a [1], the sum of dy e, and of e [...,T,C], a dy; None where one is not wanted."""
     a, e = saved
     return (dy * e).sum().reshape(1).astype(a.dtype) if wants[0] else None, (dy * a).astype(e.dtype) if wants[
         1
@@ -41,6 +42,7 @@ scaled = Op(scaled_forward, scaled_backward, selective=True)
 
 
 def init(rng, *, C, learned: bool = False):
+    """Nothing, or with learned=true the factor `scale` [1], C^-0.5."""
     return {"scale": np.array([C**-0.5])} if learned else {}
 
 
@@ -54,6 +56,7 @@ def embed(
     base: float = 10000.0,
     learned: bool = False,
 ):
+    """e(i), [...,T,C], of positions i [...,T]; made in float64."""
     positive("sinusoidal", base=base)
     xp = namespace(i)
     h = C // 2

@@ -27,6 +27,9 @@ from peref.ops.shape import merge_heads, split_heads
 
 
 def init(rng, *, C, H, D, value_factor: int = 1, kernel: int = 4):
+    """Maps of q, k [H D,C] and v, their taps [...,kernel], b's map [H,C], the norm's weight [D value_factor]
+    and o's map [C,...]. Raises Misuse for options that are not positive.
+    """
     positive("deltanet", value_factor=value_factor, kernel=kernel)
     widths = {"q": H * D, "k": H * D, "v": H * D * value_factor}
     return {
@@ -53,6 +56,9 @@ def mix(
     eps: float = 1e-5,
     unit_eps: float = 1e-6,
 ):
+    """out [B,T,C] of x [B,T,C], and the state: the last kernel - 1 rows of q, k and v before their
+    convolutions, and S [B,H,D,D value_factor]. Raises Misuse for a max_beta above 2.
+    """
     positive("deltanet", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
     bounded("deltanet", "<=", 2.0, max_beta=max_beta)
     parts, after = {}, {}

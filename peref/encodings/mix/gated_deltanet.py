@@ -39,6 +39,10 @@ from peref.ops.shape import add, merge_heads, repeat_heads, split_heads
 
 
 def init(rng, *, C, H, D, value_factor: int = 2, value_heads: int = 1, kernel: int = 4):
+    """Maps of q and k [H D,C], v and z, taps [...,kernel], maps a and b of one number a value head, A_log and
+    dt.bias of as many, the norm's weight [D value_factor] and o's map. Raises Misuse for options that are not
+    positive.
+    """
     positive("gated_deltanet", value_factor=value_factor, value_heads=value_heads, kernel=kernel)
     heads = H * value_heads
     widths = {"q": H * D, "k": H * D, "v": heads * D * value_factor}
@@ -70,6 +74,9 @@ def mix(
     eps: float = 1e-5,
     unit_eps: float = 1e-6,
 ):
+    """out [B,T,C] of x [B,T,C], and the state: the last kernel - 1 rows of q, k and v before their
+    convolutions, and S [B,value heads,D,D value_factor]. Raises Misuse for a max_beta above 2.
+    """
     positive("gated_deltanet", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
     bounded("gated_deltanet", "<=", 2.0, max_beta=max_beta)
     parts, after, heads = {}, {}, p["A_log"].shape[0]

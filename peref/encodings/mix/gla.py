@@ -30,6 +30,9 @@ from peref.ops.shape import merge_heads, split_heads
 
 
 def init(rng, *, C, H, D, value_factor: int = 2, rank: int = 16):
+    """Maps of q and k [H D,C], v and z, W_down [rank,C], W_up [H D,rank] and its bias, the norm's weight [D
+    value_factor] and o's map. Raises Misuse for options that are not positive.
+    """
     positive("gla", value_factor=value_factor, rank=rank)
     wide = H * D * value_factor
     return {
@@ -46,6 +49,9 @@ def init(rng, *, C, H, D, value_factor: int = 2, rank: int = 16):
 
 
 def mix(be, p, x, at, state, across, *, H, D, normalizer: float = 16.0, chunk: int = 64, eps: float = 1e-5):
+    """out [B,T,C] of x [B,T,C], and the state S [B,H,D,D value_factor]. Raises Misuse for options that are
+    not positive.
+    """
     positive("gla", normalizer=normalizer, chunk=chunk, eps=eps)
     q, k, v = (split_heads(be.linear(x, p[f"{role}.weight"], None), heads=H) for role in "qkv")
     g = split_heads(log_sigmoid(low_rank(be, p, "g", x)), heads=H)

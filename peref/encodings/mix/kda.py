@@ -32,6 +32,10 @@ from peref.ops.shape import add, merge_heads, split_heads
 
 
 def init(rng, *, C, H, D, kernel: int = 4):
+    """Maps of q, k and v [H D,C], taps [H D,kernel], b's map [H,C], the halves of f and g with D between
+    them, A_log [H], dt.bias [H D], the norm's weight [D] and o's map. Raises Misuse for options that are not
+    positive.
+    """
     positive("kda", kernel=kernel)
     E = H * D
     return {
@@ -64,6 +68,9 @@ def mix(
     eps: float = 1e-5,
     unit_eps: float = 1e-6,
 ):
+    """out [B,T,C] of x [B,T,C], and the state: the last kernel - 1 rows of q, k and v before their
+    convolutions, and S [B,H,D,D]. Raises Misuse for a max_beta above 2.
+    """
     positive("kda", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
     bounded("kda", "<=", 2.0, max_beta=max_beta)
     parts, after = {}, {}

@@ -96,6 +96,9 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
 
 
 def selective_scan_backward(saved, dy, dlast=None):
+    """The gradients of x and delta [B,T,E], a_log [E,N], b and c [B,T,N], skip [E] and the state [B,N,E] or
+    None; the states of a chunk are made again. dlast [B,N,E] is that of the last state.
+    """
     x, delta, step, A, b, c, skip, keep, pad, zoh, starts, stateful, matmul = saved
     xp = namespace(dy)
     dy, dA = first(dy), xp.zeros_like(A)
@@ -144,6 +147,10 @@ def init(
     dt_max: float = 0.1,
     norms: Norms = "none",
 ):
+    """The maps and taps of E = expand C channels, A_log [E,N] of ln 1 .. ln N, D [E] of ones, and dt.bias
+    [E], so that dt is log-uniform from dt_min to dt_max. Raises Misuse for options that are not positive, and
+    where dt_min is above dt_max.
+    """
     rank = -(-C // 16) if rank is None else rank
     positive(
         "mamba", state_size=state_size, expand=expand, kernel=kernel, rank=rank, dt_min=dt_min, dt_max=dt_max
@@ -175,6 +182,7 @@ def init(
 
 
 def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] = "euler", chunk: int = 16):
+    """out [B,T,C] of x [B,T,C], and the state: the convolution's last kernel - 1 rows and h [B,N,E]."""
     positive("mamba", chunk=chunk)
 
     def of(u, role):

@@ -41,6 +41,7 @@ def stepped_forward(u, dt):
 
 
 def stepped_backward(saved, dy):
+    """The gradients of u [B,H,T,D], dt dy, and of dt [B,H,T,1], the sum of u dy over a head."""
     u, dt = saved
     return dy * dt, (dy * u).sum(-1, keepdims=True)
 
@@ -54,6 +55,7 @@ def skipped_forward(y, u, d):
 
 
 def skipped_backward(saved, dy):
+    """The gradients of y, dy, of u, d dy, both [B,H,T,D], and of d [H]."""
     u, d = saved
     return dy, d[:, None, None] * dy, (dy * u).sum((0, 2, 3))
 
@@ -69,6 +71,7 @@ def group_rms_norm_forward(x, w, *, groups, eps):
 
 
 def group_rms_norm_backward(saved, dy):
+    """The gradients of x [B,T,E], as rms_norm's within each part, and of w [E]."""
     u, w, saved = saved
     dx = rms_norm_backward(saved, (dy * w).reshape(saved[0].shape))[0]  # 2, 1
     return dx.reshape(dy.shape), (dy * u).sum((0, 1))  # 2
@@ -88,6 +91,9 @@ def init(
     groups: int = 1,
     kernel: int = 4,
 ):
+    """The maps and taps of x, b and c, maps of z and dt, dt.bias, A_log and D of one number a head, the
+    norm's weight [expand H D] and o's map. Raises Misuse for groups that do not divide the heads.
+    """
     positive("mamba2", state_size=state_size, expand=expand, groups=groups, kernel=kernel)
     heads = expand * H
     if heads % groups:
@@ -108,6 +114,9 @@ def init(
 
 
 def mix(be, p, x, at, state, across, *, groups: int = 1, chunk: int = 64, eps: float = 1e-5):
+    """out [B,T,C] of x [B,T,C], and the state: the last kernel - 1 rows of x, b and c before their
+    convolutions, and S [B,expand H,state_size,D].
+    """
     positive("mamba2", chunk=chunk, eps=eps)
     parts, after, heads = {}, {}, p["D"].shape[0]
     for role in "xbc":

@@ -80,6 +80,9 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=m
 
 
 def retention_backward(saved, dy, dlast=None):
+    """The gradients of q and k [B,H,T,D], v [B,H,T,E] and the state [B,H,D,E] or None, chunk by chunk from
+    the last; dlast [B,H,D,E] is that of the last state.
+    """
     q, k, v, steps, stateful, scale, matmul = saved
     xp = namespace(dy)
     ds = xp.zeros_like(steps[0][-1]) if dlast is None else dlast
@@ -111,6 +114,9 @@ def evened_forward(o, weights, sums):
 
 
 def evened_backward(saved, dy):
+    """The gradients of o [B,H,T,E], dy / by, and of sums [B,H,T,1], where they are the divisor; the weights
+    are data.
+    """
     y, by, sums, large = saved
     if sums is None:
         return dy / by, None, None  # 3
@@ -122,6 +128,9 @@ evened = Op(evened_forward, evened_backward)
 
 
 def init(rng, *, C, H, D, value_factor: int = 2):
+    """Maps of q and k [H D,C], of v and the gate g [H D value_factor,C] and of o. Raises Misuse for options
+    that are not positive.
+    """
     positive("retnet", value_factor=value_factor)
     wide = H * D * value_factor
     return {
@@ -152,6 +161,9 @@ def mix(
     rows: Rows = "none",
     decays: Literal["powers", "spread"] = "powers",
 ):
+    """out [B,T,C] of x [B,T,C], and the state S [B,H,D,D value_factor], with the sums of the decays and of
+    the scores where `rows` asks for them. Raises Misuse for an odd head width.
+    """
     positive("retnet", chunk=chunk, base=base, eps=eps)
     if D % 2:
         raise Misuse(f"retnet: the head width is {D}; expected an even one, whose channels pair up")

@@ -59,6 +59,9 @@ def wkv4_forward(k, v, log_w, u, state, runs):
 
 
 def wkv4_backward(saved, dy, dlast=None):
+    """The gradients of k and v [B,T,C], log_w and u [C] and the state [B,3,C] or None; dlast [B,3,C] is that
+    of the last state, its exponent included.
+    """
     v, y, steps, alive, stateful = saved
     xp = namespace(dy)
     dy = dy if alive is None else xp.where(alive, dy, 0)
@@ -90,6 +93,9 @@ wkv4 = Op(wkv4_forward, wkv4_backward, state=True)
 
 
 def init(rng, *, C, layer, layers):
+    """mix.r, mix.k, mix.v, decay and bonus [C], which go by channel and depth as in the released code, and
+    four maps [C,C].
+    """
     n, depth, left = np.arange(C), layer / max(layers - 1, 1), 1 - layer / layers
     return {
         "mix.r": (n / C) ** (left / 2),
@@ -105,6 +111,7 @@ def init(rng, *, C, layer, layers):
 
 
 def mix(be, p, x, at, state, across):
+    """out [B,T,C] of x [B,T,C], and the state: the last x [B,1,C], both sums and their exponent [B,3,C]."""
     before, last = previous(x, state.get("x"), at.runs)
     r, k, v = (be.linear(lerp(before, x, p[f"mix.{role}"]), p[f"{role}.weight"], None) for role in "rkv")
     y, sums = be.recurrence("wkv4", wkv4)(k, v, minus_exp(p["decay"]), p["bonus"], state.get("s"), at.runs)
@@ -112,6 +119,7 @@ def mix(be, p, x, at, state, across):
 
 
 def steps(D):
+    """Decays learn at 2, bonuses at 3 times the rate, as in the released code."""
     return {"decay": 2.0, "bonus": 3.0}
 
 

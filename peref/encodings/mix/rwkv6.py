@@ -94,6 +94,9 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
 
 
 def wkv6_backward(saved, dy, dlast=None):
+    """The gradients of r, log_w and k [B,H,T,K], v [B,H,T,V], u [H,K] and the state [B,H,K,V] or None; dlast
+    [B,H,K,V] is that of the last state.
+    """
     r, k, v, u, steps, stateful, matmul = saved
     xp = namespace(dy)
     ds = xp.zeros_like(steps[0][-1]) if dlast is None else dlast
@@ -121,6 +124,9 @@ wkv6 = Op(wkv6_forward, wkv6_backward, state=True)
 
 
 def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 64):
+    """Shifts, loras, decays [H D] and bonus [H,D], which go by channel and depth as in the released code,
+    maps [H D,C], and the norm's weight and bias [H D]. Raises Misuse for a rank that is not positive.
+    """
     positive("rwkv6", mix_rank=mix_rank, decay_rank=decay_rank)
     n, depth, left = np.arange(C) / C, layer / max(layers - 1, 1), 1 - layer / layers
     wide = H * D
@@ -150,6 +156,7 @@ def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 6
 
 
 def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
+    """out [B,T,C] of x [B,T,C], and the state: the last x [B,1,C] and S [B,H,D,D]."""
     positive("rwkv6", chunk=chunk, eps=eps)
     before, last = previous(x, state.get("x"), at.runs)
     halfway = lerp(x, before, p["mix.x"])
@@ -167,6 +174,7 @@ def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
 
 
 def steps(D):
+    """Decays learn at twice the rate, as in the released code."""
     return {"decay.bias": 2.0}
 
 

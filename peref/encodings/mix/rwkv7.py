@@ -103,6 +103,9 @@ def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=matmul)
 
 
 def wkv7_backward(saved, dy, dlast=None):
+    """The gradients of r, log_w, k [B,H,T,K], v [B,H,T,V], kappa, a [B,H,T,K] and the state [B,H,K,V] or
+    None; dlast [B,H,K,V] is that of the last state.
+    """
     kappa, a, steps, stateful, matmul = saved
     xp = namespace(dy)
     ds, parts = xp.zeros_like(steps[0][-1]) if dlast is None else dlast, []
@@ -143,6 +146,7 @@ def decay_forward(d):
 
 
 def decay_backward(s, dy):
+    """The gradient of d [...]: -e^(-1/2) dy s (1 - s), s = sigmoid(d)."""
     return (-math.exp(-0.5) * dy * s * (1 - s),)
 
 
@@ -155,6 +159,7 @@ def by_channel_forward(k, m):
 
 
 def by_channel_backward(saved, dy):
+    """The gradients of k [B,T,HD], dy m, and of m in its shape, dy k."""
     k, m = saved
     return dy * m, unbroadcast(dy * k, m.shape)
 
@@ -171,6 +176,7 @@ def read_out_forward(y, r, k, v, rho, g):
 
 
 def read_out_backward(saved, dy):
+    """The gradients of y, r, k and v [B,T,HD], of rho [H,D] and of g [B,T,HD]."""
     rh, kh, vh, rho, g, s, z = saved
     dz = dy * g  # 3
     dh = dz.reshape(vh.shape)
@@ -196,6 +202,10 @@ def init(
     v_rank: Rank = None,
     gate_rank: Rank = None,
 ):
+    """Shifts, loras, xi, alpha and bonus, which go by channel and depth as in the released code, maps [H
+    D,C], and the norm's weight and bias [H D]; the first layer of it has no lora of v. Raises Misuse for a
+    rank that is not positive.
+    """
     ranks = {"decay": (decay_rank, 2.5), "a": (a_rank, 2.5), "v": (v_rank, 1.7), "gate": (gate_rank, 5.0)}
     positive("rwkv7", **{f"{name}_rank": given for name, (given, _) in ranks.items()})
     if not earlier:
@@ -242,6 +252,9 @@ def mix(
     eps: float = 64e-5,
     unit_eps: float = 1e-24,
 ):
+    """out [B,T,C] of x [B,T,C], and the state: the last x [B,1,C] and S [B,H,D,D]. The first layer hands its
+    v on in `across`. Raises Misuse for a chunk whose decays leave the range of float32.
+    """
     positive("rwkv7", chunk=chunk, eps=eps, unit_eps=unit_eps)
     if chunk > LONGEST:
         raise Misuse(
@@ -272,6 +285,7 @@ def mix(
 
 
 def steps(D):
+    """Decays learn at twice the rate, as in the released code."""
     return {"decay.bias": 2.0}
 
 

@@ -64,6 +64,7 @@ def gelu_erf_forward(x):
 
 
 def gelu_erf_backward(saved, dy):
+    """The gradient of x [...]: dy (Phi(x) + x phi(x)), phi the normal density."""
     x, share = saved
     return (dy * (share + x * namespace(x).exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
 
@@ -160,6 +161,9 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
 
 
 def diagonal_scan_backward(saved, dy, dlast=None):
+    """The gradients of u [B,T,C], modes [4,C,M], skip [C] and the state [B,C,2M] or None; dlast [B,C,2M] is
+    that of the last state.
+    """
     u, skip, w, p, within, read, write, v, steps, pad, stateful, matmul = saved
     xp = namespace(dy)
     m = within.shape[-1]
@@ -239,6 +243,9 @@ def modes_forward(log_dt, log_re, im, c, *, discretisation):
 
 
 def modes_backward(saved, dy):
+    """The gradients of log_dt [C], log_re and im [C,M] and c [C,M,2], by the conjugate derivatives of a and
+    w.
+    """
     dt, A, da_dz, phi, dphi_dz, C, dtype = saved
     xp = namespace(dy)
     da, dw = dy[0] + 1j * dy[1], dy[2] + 1j * dy[3]
@@ -274,6 +281,10 @@ def init(
     dt_min: float = 0.001,
     dt_max: float = 0.1,
 ):
+    """log_dt and D [C], log_A_real and A_imag [C,state_size/2] of the spectrum that `start` names, C
+    [C,state_size/2,2], and two maps with biases. Raises Misuse for an odd state_size, and where dt_min is
+    above dt_max.
+    """
     positive("s4d", state_size=state_size, dt_min=dt_min, dt_max=dt_max)
     if dt_min > dt_max:
         raise Misuse(f"s4d: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
@@ -309,6 +320,7 @@ def mix(
     gelu: Literal["tanh", "erf"] = "tanh",
     chunk: int = 32,
 ):
+    """out [B,T,C] of x [B,T,C], and the state s [B,C,state_size], real parts before imaginary ones."""
     positive("s4d", chunk=chunk)
     system = modes(p["log_dt"], p["log_A_real"], p["A_imag"], p["C"], discretisation=discretisation)
     y, last = be.recurrence("diagonal_scan", diagonal_scan)(

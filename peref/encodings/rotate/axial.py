@@ -53,6 +53,9 @@ def rotate(
     base: float = 10000.0,
     max_freq: float = 10.0,
 ):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T], split by `width`, or of rows and
+    columns [2,B,T]; no gains.
+    """
     positive("axial", width=width, base=base, max_freq=max_freq)
     xp = namespace(i)
     place = (i // width, i % width) if i.ndim < 3 else (i[0], i[1])
@@ -69,6 +72,7 @@ def rotate(
 
 
 def init(rng, *, R):
+    """No parameters. Raises Misuse for a rotary width that is no multiple of 4."""
     if R % 4:
         raise Misuse(f"axial: rotary width is {R}; expected a multiple of 4")
     return {}

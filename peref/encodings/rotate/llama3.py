@@ -44,6 +44,7 @@ def frequencies(
 
 @with_settings_of(frequencies)
 def rotate(p, i, n, **given):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T]; no gains."""
     return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 

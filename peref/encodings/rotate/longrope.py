@@ -98,6 +98,9 @@ def longrope_gain(
 
 @with_settings_of(frequencies, longrope_gain)
 def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T], and a, the gain of q and of k,
+    None where it is 1; n is the length that chooses the divisors. Raises Misuse for start_tokens below 0.
+    """
     bounded("longrope", ">=", 0, start_tokens=start_tokens)
     given |= {"R": R, "base": base}
     xp = namespace(i)
@@ -111,6 +114,7 @@ def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given)
 
 
 def claims(*, start_tokens: int = 0):
+    """Every law of distance; start tokens, which turn by their own frequencies, break the shift."""
     return EVERY_LAW_OF_DISTANCE - ({"shift"} if start_tokens else set())
 
 

@@ -83,6 +83,9 @@ def rotate(
     order: Literal["chunked", "interleaved", "alternate"] = "chunked",
     sections: tuple[int, ...] | None = None,
 ):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [3,B,T], or [...,T] where all three are
+    one; no gains.
+    """
     positive("mrope", base=base)
     xp, axis = namespace(i), axis_of(R // 2, order, sections)
     w = base ** (-2 * xp.arange(R // 2, dtype=xp.float64) / R)

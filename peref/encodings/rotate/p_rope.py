@@ -32,6 +32,9 @@ def frequencies(xp, n, *, R, base: float = 10000.0, fraction: float = 0.75, fact
 
 @with_settings_of(frequencies)
 def rotate(p, i, n, **given):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T]; no gains. Those of pairs from k
+    on are 0.
+    """
     return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 

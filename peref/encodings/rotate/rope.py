@@ -29,14 +29,19 @@ def frequencies(xp, n, *, R, base: float = 10000.0):
 
 
 def init(rng, *, R, base: float = 10000.0, learned: bool = False):
+    """Nothing, or with learned=true the frequencies [R/2], radians a token, at those of the base."""
     return {"frequency": frequencies(np, None, R=R, base=base)} if learned else {}
 
 
 def rotate(p, i, n, *, R, base: float = 10000.0, learned: bool = False):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T]; no gains. Section 3.2.2 of the
+    paper.
+    """
     return angle(i, p["frequency"] if learned else frequencies(namespace(i), n, R=R, base=base)), None, None
 
 
 def steps(D, *, L, learned: bool = False):
+    """Frequencies learn at 1/L of the rate: at position L an angle then moves as much as other numbers do."""
     return {"frequency": 1 / L} if learned else {}
 
 

@@ -34,6 +34,9 @@ def mixed_angle_forward(column, row, w):
 
 
 def mixed_angle_backward(saved, dy):
+    """The gradient of w [heads,2,R/2], dy times column and row, summed over batch and tokens; places have
+    none.
+    """
     places, dtype = saved
     return None, None, namespace(dy).stack([(dy * a).sum((0, 2)) for a in places], 1).astype(dtype)
 
@@ -42,6 +45,7 @@ mixed_angle = Op(mixed_angle_forward, mixed_angle_backward)
 
 
 def init(rng, *, G, R, base: float = 10.0):
+    """w [G,2,R/2], radians a patch. Raises Misuse for a rotary width that is no multiple of 4."""
     positive("rope_mixed", base=base)
     if R % 4:
         raise Misuse(f"rope_mixed: rotary width is {R}; expected a multiple of 4")
@@ -54,6 +58,9 @@ def init(rng, *, G, R, base: float = 10.0):
 
 
 def rotate(p, i, n, *, width: int = 16):
+    """The angles in radians, [1 or B,G,T,R/2] in float64, of positions i [2,B,T] or, split by `width`,
+    [...,T]; no gains.
+    """
     positive("rope_mixed", width=width)
     row, column = (i[0], i[1]) if i.ndim == 3 else (i // width, i % width)
     return mixed_angle(column, row, p["w"]), None, None

@@ -33,6 +33,7 @@ from peref.xp import namespace
 
 
 def check(at, dtype, *, scale_base: float = 512.0, gamma: float = 0.4, centre: float = 0.0):
+    """Raises Misuse for positions so far from the centre that a gain leaves the range of dtype."""
     positive("xpos", scale_base=scale_base, gamma=gamma)
     room = math.log(np.finfo(dtype).eps) - math.log(np.finfo(dtype).tiny)
     far = scale_base * room / math.log1p(1 / gamma)  # z_0^(far/B) = tiny/eps
@@ -42,6 +43,9 @@ def check(at, dtype, *, scale_base: float = 512.0, gamma: float = 0.4, centre: f
 def rotate(
     p, i, n, *, R, base: float = 10000.0, scale_base: float = 512.0, gamma: float = 0.4, centre: float = 0.0
 ):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T], and the gains of q and of k in
+    the same shape, one the inverse of the other.
+    """
     positive("xpos", base=base, scale_base=scale_base, gamma=gamma)
     xp = namespace(i)
     m = 2 * xp.arange(R // 2, dtype=xp.float64) / R

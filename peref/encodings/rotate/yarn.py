@@ -145,11 +145,15 @@ def yarn_gain(
 
 
 def scale(D, *, factor: float = 4.0, mscale_all_dim: float | None = None):
+    """D**-0.5, times the square of the sharpness that mscale_all_dim asks for (DeepSeek)."""
     return D**-0.5 * sharpness(factor, mscale_all_dim or 0) ** 2
 
 
 @with_settings_of(frequencies, yarn_gain)
 def rotate(p, i, n, **given):
+    """The angles in radians, [...,T,R/2] in float64, of positions i [...,T], and a, the gain of q and of k,
+    None where it is 1. Sections 3.2 and 3.4 of the paper.
+    """
     phi = angle(i, frequencies(namespace(i), n, **part(given, frequencies)))
     a = yarn_gain(n, **part(given, yarn_gain))
     return phi, gain(phi, a), gain(phi, a)

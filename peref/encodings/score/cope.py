@@ -68,6 +68,9 @@ def interpolate_forward(z, s, *, at, scale):
 
 
 def interpolate_backward(saved, dy):
+    """The gradients of z [B,H,T,P], shared out between both neighbours, and of s [B,H,T,S]; where a count is
+    whole, 0 for s.
+    """
     z, s, at, scale = saved
     xp = namespace(dy)
     dz, ds = xp.zeros_like(z), xp.zeros_like(s)
@@ -92,11 +95,13 @@ def table_rows(npos, L):
 
 
 def init(rng, *, C, H, L, D, npos: int | None = None, gates: Gates = "logits"):
+    """The table e [P,D] of zeros and, with gates=key, a map of keys for the gates [H D,C]."""
     own = {"k.weight": initial(rng, H * D, C)} if gates == "key" else {}
     return {"table": 0.0 * rng.standard_normal((table_rows(npos, L), D))} | own
 
 
 def shared(*, across_layers: Literal["own", "shared"] = "own"):
+    """The table with across_layers=shared."""
     return frozenset({"table"} if across_layers == "shared" else ())
 
 
@@ -107,10 +112,14 @@ def keyed(*, gates: Gates = "logits"):
 
 @only_where(keyed)
 def features(be, p, x, at, state, *, H):
+    """The keys of the gates, k [B,H,T,D], with gates=key; no state."""
     return {"k": split_heads(be.linear(x, p["k.weight"], None), heads=H)}, {}  # [B,H,T,D]
 
 
 def score(be, p, q, k, f, at, *, D, divided: Literal["both", "qk"] = "both"):
+    """q e[p] as a term [B,H,T,S], of q [B,H,T,D] and k [B,G,S,D]; divided by sqrt(D) with divided=both.
+    Section 4.
+    """
     s = scores(q, f.get("k", k), None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
     z = be.matmul(q, swap(p["table"], axes=(0, 1)))  # [B,H,T,P]
     return interpolate(z, s, at=at, scale=D**-0.5 if divided == "both" else 1.0), None, None

@@ -43,6 +43,7 @@ def lay_forward(table, index):
 
 
 def lay_backward(saved, dy):
+    """The gradient of the table [H,N]: each distance's sum over its cells."""
     index, N, dtype = saved
     return collected(dy, index, N).astype(dtype), None
 
@@ -71,6 +72,9 @@ def network_forward(s, b, w1, a, w2, *, at, matmul=matmul):
 
 
 def network_backward(saved, dy):
+    """The gradients of s [B,H,T,S], b or None, w1, a and w2, in their shapes; the hidden layer is made once
+    more, piece by piece.
+    """
     s, b, w1, a, w2, at, matmul = saved
     xp, H = namespace(dy), dy.shape[1]
     dw1, da, dw2 = (xp.zeros_like(x) for x in (w1, a, w2))
@@ -92,6 +96,9 @@ network = Op(network_forward, network_backward)
 
 
 def init(rng, *, H, biased, width: int = 32):
+    """W_1 [width,2H], or [width,H] without another encoding's bias, a [width] of zeros and W_2 [H,width].
+    Raises Misuse for a width that is not positive.
+    """
     positive("dape", width=width)
     return {
         "1.weight": initial(rng, width, 2 * H if biased else H),
@@ -101,6 +108,9 @@ def init(rng, *, H, biased, width: int = 32):
 
 
 def score(be, p, q, k, f, at, table=None, *, D):
+    """The network's output as a term [B,H,T,S], of q [B,H,T,D], k [B,G,S,D] and the layer's bias `table`
+    [H,N] or None.
+    """
     s = scores(q, k, None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)  # [B,H,T,S]
     b = None if table is None else lay(in_dtype(table, q.dtype), at.index)  # [1 or B,H,T,S]
     return network(s, b, p["1.weight"], p["1.bias"], p["2.weight"], at=at, matmul=be.matmul), None, None

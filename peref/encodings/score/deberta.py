@@ -45,6 +45,9 @@ def distance_rows(d, buckets: int, max_distance: int, place=np.asarray):
 
 
 def init(rng, *, H, C, D, buckets: int = 32, max_distance: int = 128):
+    """The table [2 buckets,C], key.weight and query.weight [H D,C], query.bias [H D]. Raises Misuse for odd
+    or too few buckets, and for a max_distance that leaves no logarithmic part or is 2**31 or more.
+    """
     if buckets % 2 or buckets < 4 or not buckets // 2 + 1 < max_distance < 2**31:
         raise Misuse(
             f"deberta: buckets={buckets} and max_distance={max_distance}; expected an even number from 4 on, "
@@ -59,19 +62,23 @@ def init(rng, *, H, C, D, buckets: int = 32, max_distance: int = 128):
 
 
 def shared():
+    """The table, in every layer."""
     return frozenset({"table"})
 
 
 def scale(D):
+    """(3 D)**-0.5: three products of width D are added."""
     return (3 * D) ** -0.5
 
 
 def check(at, dtype):
+    """Raises Misuse for positions that are not whole."""
     if at.distances.dtype.kind not in "iu":
         raise Misuse("deberta: positions must be whole numbers, distances name rows of a table")
 
 
 def score(be, p, q, k, f, at, *, H, D, buckets: int = 32, max_distance: int = 128):
+    """(q K[r] + k Q[r]) / sqrt(3 D) as a term [B,H,T,S], of q [B,H,T,D] and k [B,G,S,D]."""
     r = distance_rows(at.distances, buckets, max_distance, be.place)[at.index]  # [T,S] or [B,T,S]
     # [H,D,2 buckets]
     vectors = lambda *of: swap(split_heads(be.linear(p["table"], *of), heads=H), axes=(1, 2))

@@ -51,6 +51,9 @@ def share_forward(c, m, d, i, *, threshold, eps):
 
 
 def share_backward(saved, dy):
+    """The gradients of c and m [1], through numerator and denominator, in float64 until the last line;
+    distances and positions have none.
+    """
     c, m, d, bound, far, under, u, threshold, dtype = saved
     xp = namespace(c)
     du = dy.reshape(u.shape)
@@ -66,16 +69,23 @@ share = Op(share_forward, share_backward)
 
 
 def init(rng, *, H, width: int = 32):
+    """c [1] at 0.1, m [1] at 1, and the network's maps [width,1] and [H,width]. Raises Misuse for a width
+    that is not positive.
+    """
     positive("fire", width=width)
     first = {"1.weight": initial(rng, width, 1), "1.bias": rng.uniform(-1.0, 1.0, width)}
     return {"c": np.full(1, 0.1), "m": np.ones(1)} | first | {"2.weight": initial(rng, H, width)}
 
 
 def shared(*, across_layers: Literal["own", "shared"] = "own"):
+    """Every parameter with across_layers=shared (FIRE-S)."""
     return frozenset({"c", "m", "1.weight", "1.bias", "2.weight"} if across_layers == "shared" else ())
 
 
 def score(be, p, q, k, f, at, *, threshold: float = 512.0, eps: float = 1e-6):
+    """b(i, j) as a term [1 or B,H,T,S], some queries at a time; q [B,H,T,D] and k have no say. Raises Misuse
+    for options that are not positive.
+    """
     positive("fire", threshold=threshold, eps=eps)
     some, parts = max(1, AT_ONCE // at.S), []
     for t in range(0, at.T, some):

@@ -37,6 +37,7 @@ def gate_row_forward(log_f, *, T):
 
 
 def gate_row_backward(log_f, dy):
+    """The gradient of log_f [B,H,S]: the sum of dy [B,H,T,1] over the queries from each token on."""
     dc = namespace(dy).zeros(log_f.shape, dy.dtype)
     dc[..., -dy.shape[2] :] = dy[..., 0]
     return (suffix_sum(dc, log_f.dtype),)
@@ -48,6 +49,7 @@ def gate_column_forward(log_f):
 
 
 def gate_column_backward(dtype, dy):
+    """The gradient of log_f [B,H,S]: minus the sum of dy [B,H,1,S] over the keys from each token on."""
     return (suffix_sum(-dy[:, :, 0], dtype),)
 
 
@@ -55,14 +57,19 @@ gate_row, gate_column = Op(gate_row_forward, gate_row_backward), Op(gate_column_
 
 
 def init(rng, *, C, H):
+    """W_f [H,C] and b_f [H], uniform from 1 to 5."""
     return {"f.weight": initial(rng, H, C), "f.bias": rng.uniform(1.0, 5.0, H)}
 
 
 def features(be, p, x, at, state):
+    """log_f [B,H,T] of every token, at most 0; no state."""
     return {"log_f": log_sigmoid(swap(be.linear(x, p["f.weight"], p["f.bias"]), axes=(1, 2)))}, {}
 
 
 def score(be, p, q, k, f, at):
+    """No term, but the row c_i [B,H,T,1] and the column -c_j [B,H,1,S], both in float64, for q [B,H,T,D] at
+    the last T of S tokens. Section 3.
+    """
     return None, gate_row(f["log_f"], T=at.T), gate_column(f["log_f"])
 
 

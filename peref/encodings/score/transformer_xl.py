@@ -42,6 +42,7 @@ def key_bias_forward(u, k, *, scale, matmul=matmul):
 
 
 def key_bias_backward(saved, dy):
+    """The gradients of u [H,D] and of k [B,G,S,D], which is summed over the heads that read it."""
     few, k, shape, scale, matmul = saved
     B, G, S, _ = k.shape
     dy = dy.reshape(B, G, -1, S)
@@ -55,6 +56,7 @@ def asked_forward(q, w):
 
 
 def asked_backward(_, dy):
+    """dy for q [B,H,T,D], and its sum over batch and queries for w [H,D]."""
     return dy, dy.sum((0, 2))
 
 
@@ -70,6 +72,7 @@ def sinusoids(d, C, base):
 
 
 def init(rng, *, H, C, D):
+    """u and w [H,D], small at random, and W_r [H D,C]."""
     return {
         "u": 0.02 * rng.standard_normal((H, D)),
         "w": 0.02 * rng.standard_normal((H, D)),
@@ -78,10 +81,12 @@ def init(rng, *, H, C, D):
 
 
 def shared(*, across_layers: Literal["shared", "own"] = "shared"):
+    """u and w with across_layers=shared; W_r is each layer's own."""
     return frozenset({"u", "w"} if across_layers == "shared" else ())
 
 
 def scale(D, *, divided: Literal["sqrt", "not"] = "sqrt"):
+    """D**-0.5, or 1 with divided=not."""
     return D**-0.5 if divided == "sqrt" else 1.0
 
 
@@ -100,6 +105,9 @@ def score(
     clamp_len: int | None = None,
     divided: Literal["sqrt", "not"] = "sqrt",
 ):
+    """(q + w) r as a term [B,H,T,S], and u k as a column [B,H,1,S], both times the scale. Raises Misuse for a
+    base or clamp_len that is not positive. Section 3.3.
+    """
     positive("transformer_xl", base=base, clamp_len=clamp_len)
     d = at.distances  # [N]
     if clamp_len is not None:
