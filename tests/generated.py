@@ -4,10 +4,12 @@ options, its loop, the places it takes.
 
 from importlib import import_module
 
+import numpy as np
 from recipes import module
 
 from peref.config import Config
 from peref.encodings import claims_of, get, names
+from peref.errors import Misuse
 from peref.laws.loops import filled
 from peref.laws.small import (
     EXACT,
@@ -45,6 +47,7 @@ __all__ = [
     "subject",
     "tokens",
     "weights",
+    "with_its_parameters",
     "without",
 ]
 
@@ -99,6 +102,14 @@ def config(name, **given):
 
 def logits(cfg, p, x, **place):
     return Small(cfg, p).logits(x, **place)
+
+
+def with_its_parameters(case, a):
+    """The case. Raises Misuse where it needs parameters that are not among its inputs."""
+    needed = case.config.encoding(0).init(np.random.default_rng(0))
+    if lacking := [name for name in needed if f"param.{name}" not in a]:
+        raise Misuse(f"{case.id} lacks the parameters {', '.join(lacking)}")
+    return case
 
 
 def chunked(cfg, p, x, cuts, positions=None, seg=None):

@@ -16,13 +16,14 @@ from itertools import combinations, permutations
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
-from generated import every_choice
+from generated import every_choice, with_its_parameters
 from recipes.families import away
 
 from peref.encodings import get, options
 from peref.errors import PerefError
 from peref.golden.compute.operation import operate
 from peref.golden.compute.reference import inputs
+from peref.golden.diagnosis.answer import BROKEN
 from peref.golden.spec.cases import Case, sized
 from peref.hooks import around
 from peref.member import turning
@@ -326,8 +327,11 @@ def of_case(case: Case) -> Asked:
 def outputs_of(reading: Reading, asked: Asked) -> Outputs:
     """{} where all is as read, and where it cannot be computed."""
     try:
-        return {} if (read := reading.read(asked)) is asked else read.outputs()
-    except (PerefError, TypeError, ValueError, LookupError, AttributeError):
+        if (read := reading.read(asked)) is asked:
+            return {}
+        with_its_parameters(read.case, read.a)
+        return read.outputs()
+    except BROKEN:
         return {}
 
 

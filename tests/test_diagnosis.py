@@ -24,10 +24,10 @@ from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
 from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
-from peref.golden.diagnosis.formulas import variants
 from peref.golden.diagnosis.functions import activated_by, ungated
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
 from peref.golden.diagnosis.rotation import bfloat16
+from peref.golden.diagnosis.variants import variants
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines

@@ -16,16 +16,11 @@ from peref.encodings import names
 from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import BROKEN, Answer, NoProgram, guess
 from peref.golden.diagnosis.engine import exchangeable, part_of
-from peref.golden.diagnosis.formulas import (
-    FUNCTIONS,
-    OPERATORS,
-    attempted,
-    forwards,
-    of_formulas,
-    remade,
-    variants,
-)
+from peref.golden.diagnosis.formulas import forwards, of_formulas, remade
+from peref.golden.diagnosis.options import attempt, fitted
 from peref.golden.diagnosis.summary import Summary
+from peref.golden.diagnosis.variants import attempted, names_in, variants
+from peref.golden.diagnosis.written import ELEMENTARY, FUNCTIONS, OPERATORS
 from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
@@ -127,6 +122,40 @@ def test_a_mistake_in_a_change_that_is_written_is_not_hidden():
             assert np.shape(eval(template, {"np": np}, dict.fromkeys("abcxo", one))) in ((), (3, 1), (3, 3))
     with pytest.raises(AttributeError):
         remade(lambda x: x, lambda f: lambda x: f(x).transposed)(x)
+
+
+@pytest.mark.parametrize(
+    ("changed", "given"),
+    [
+        (lambda x: x, ()),  # the diagnosis calls it with too little
+        (lambda x: names_in(x), ("no expression",)),  # and hands in what breaks
+    ],
+)
+def test_a_mistake_of_the_diagnosis_in_a_changed_formula_is_not_hidden(changed, given):
+    with pytest.raises((TypeError, AttributeError)):
+        attempted(changed)(*given)
+
+
+@pytest.mark.parametrize("changed", [lambda x: x.nothing, lambda x: len(x()), ELEMENTARY["silu"]])
+def test_a_mistake_in_what_is_written_is_none_of_the_diagnosis(changed):
+    """Of the text itself, of what it calls, and of a function that people write in place of another."""
+    with pytest.raises(NoProgram):
+        attempted(changed)("no number")
+
+
+def test_values_of_options_that_cannot_be_computed_are_counted_and_told(book):
+    """What is refused in words is none of them; a slip of the diagnosis is raised."""
+    entry = book.entries["rope.op/default"]
+    answer = Answer(entry, {"q_rotated": Tensor("F64", 2 * entry.want("q_rotated"))})
+    raises = lambda error: mock.patch("peref.golden.diagnosis.options.with_option", side_effect=error)
+    assert attempt(answer, "base", 0.0, "q_rotated") is None
+    assert not answer.uncomputed
+    with raises(ZeroDivisionError):
+        assert fitted(answer, "base") is None
+    assert len(answer.uncomputed["values of options"]) > 10
+    assert ranking.uncomputed_words([answer]).endswith(" values of options could not be computed")
+    with raises(TypeError), pytest.raises(TypeError):
+        fitted(answer, "base")
 
 
 def test_what_gives_no_numbers_is_left_out():

@@ -199,7 +199,7 @@ def edits_where_python_looks(node: ast.Attribute | ast.Subscript) -> bool:
 
 
 # the package's own functions with one expression changed; nothing that comes from outside
-COMPILES = "golden.diagnosis.formulas", "compile"
+COMPILES = "golden.diagnosis.variants", "compile"
 
 
 def forbidden(name: str, text: str) -> list[str]:

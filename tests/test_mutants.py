@@ -9,9 +9,10 @@ import pytest
 from check import apart
 from making.catalogue import operations
 from making.near import computed, failing
-from mutants import mutants, named, table
+from mutants import Mutant, mutants, named, table
 
 from peref.encodings import names
+from peref.errors import Misuse
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.near_misses import parsed_probes
@@ -51,6 +52,25 @@ def test_each_of_them_shows():
     assert silent == [], (
         f"these mutants change nothing in any case: {silent}; mend them, or add the case that shows them"
     )
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError])
+def test_a_slip_in_a_mutant_is_raised(book, error):
+    """It would end the mutant unseen; what a case cannot be is left out."""
+
+    def slip(kind):
+        def run(case, a):
+            raise kind("a slip of the pen")
+
+        return Mutant("slip", "basic", "a slip", ("rope",), run)
+
+    case = next(case for case in operations() if case.id == "rope.op/default")
+    assert computed(slip(Misuse), case, {}) == {}
+    assert named.came_of(slip(Misuse), [case], book) == []
+    with pytest.raises(error, match="slip"):
+        computed(slip(error), case, {})
+    with pytest.raises(error, match="slip"):
+        named.came_of(slip(error), [case], book)
 
 
 def test_they_are_noticed(book):

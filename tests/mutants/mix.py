@@ -275,7 +275,10 @@ MUTANTS = [
             ("retention", lambda arrays, settings: np.exp(settings["log_decay"])[:, None, None]),
             ("wkv6", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
             ("wkv7", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
-            ("delta", lambda arrays, settings: np.exp(arrays[1][:, :, -1, :, None])),
+            (
+                "delta",
+                lambda arrays, settings: 1.0 if arrays[1] is None else np.exp(arrays[1][:, :, -1, :, None]),
+            ),
             (
                 "wkv4",
                 lambda arrays, settings: np.stack([np.exp(arrays[2]), np.exp(arrays[2]), 1 + 0 * arrays[2]]),

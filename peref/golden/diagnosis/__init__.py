@@ -12,7 +12,9 @@ options      rows of options; numbers that are fitted
 frequencies  rows of ladders, ramps and sections
 functions    rows of parameters and whole functions
 recurrences  what goes into a recurrence, its order, its states
-formulas     a function with one of its steps another
+written      what people write in place of something else
+variants     a function with one expression of its text another
+formulas     guesses of such functions
 gradients    guesses at derivatives: factors, parts of sums, other heads, rotations
 backward     the backward pass with one of its steps another
 traces       rows of decoding through a cache

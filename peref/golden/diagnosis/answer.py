@@ -10,6 +10,7 @@ Not here: the guesses (one module each), which of them is named (ranking).
 import math
 import operator
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -103,14 +104,14 @@ class Clue:
 @dataclass
 class Answer:
     """The tensors that came for one case; `computing` (case, inputs, encoding, place) -> outputs, where not
-    as the reference computes it; the words of the guesses that were no programs.
+    as the reference computes it; what could not be computed of what was tried: a kind -> which.
     """
 
     entry: Entry
     got: dict[str, Tensor]
     verdicts: dict[str, bool] = field(default_factory=dict)  # name -> whether it passes
     computing: Callable[..., Arrays] = expected
-    no_programs: set[str] = field(default_factory=set)
+    uncomputed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
         for name, x in self.got.items():
@@ -286,7 +287,8 @@ class Answer:
                 warnings.simplefilter("error", np.exceptions.ComplexWarning)  # the root of a negative number
                 return guess.gives(of)
         except BROKEN as error:
-            self.no_programs.update([guess.trap.words] if isinstance(error, NoProgram) else [])
+            if isinstance(error, NoProgram):
+                self.uncomputed["changed formulas"].add(guess.trap.words)
             return None
 
     @property

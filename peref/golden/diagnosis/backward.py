@@ -25,9 +25,10 @@ from peref.golden.diagnosis.engine import (
     recurrences_in,
     with_inputs,
 )
-from peref.golden.diagnosis.formulas import remade, variants
+from peref.golden.diagnosis.formulas import remade
 from peref.golden.diagnosis.gradients import zero_throughout
 from peref.golden.diagnosis.tensor import factor_in
+from peref.golden.diagnosis.variants import variants
 from peref.golden.spec.cases import Case
 from peref.ops.shape import cut, join
 from peref.tape import Op, Tape, value

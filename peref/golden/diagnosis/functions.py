@@ -29,7 +29,8 @@ from peref.golden.diagnosis.engine import (
     with_inputs,
     with_parts,
 )
-from peref.golden.diagnosis.formulas import ELEMENTARY, forwards, remade
+from peref.golden.diagnosis.formulas import forwards, remade
+from peref.golden.diagnosis.written import ELEMENTARY
 from peref.ops import activation
 from peref.ops.shape import merge_heads, split_heads
 from peref.tape import Op

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 
 from peref.encodings import get, options
+from peref.errors import PerefError
 from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess, rounded_near
 from peref.golden.diagnosis.engine import EITHER, Row, computed, family, guesses
 from peref.golden.spec.cases import FACTS
@@ -248,10 +249,14 @@ def polished(answer: Answer, option: str, value: float, name: str, x: Any, size:
 
 
 def attempt(answer: Answer, option: str, value: Any, name: str) -> Any:
+    """A tensor of the case with this value, None where it is refused or cannot be computed."""
     try:
         with np.errstate(all="ignore"):
             made = with_option(option, lambda _: value)(answer.forward)
+    except PerefError:
+        return None
     except BROKEN:
+        answer.uncomputed["values of options"].add(f"{option} {value}")
         return None
     made = {name: answer.want(name)} if made is None else made
     y = made.get(name)

@@ -153,9 +153,17 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     if rival := next(rivals, None):
         said[0] = added_words(said[0], f"{rival.trap.flag} gives as much: {rival.trap.words}")
         said[0] = replace(said[0], alone=False)
-    if said and not said[0].whole and (left := set().union(*(answer.no_programs for answer in bad))):
-        said[0] = added_words(said[0], f"{len(left)} changed formulas could not be computed")
+    if said and not said[0].whole and (left := uncomputed_words(bad)):
+        said[0] = added_words(said[0], left)
     return said
+
+
+def uncomputed_words(bad: list[Answer]) -> str:
+    """How much of what was tried could not be computed, by kind; "" where all could."""
+    kinds = dict.fromkeys(kind for answer in bad for kind in answer.uncomputed)
+    count = lambda kind: len(set().union(*(answer.uncomputed.get(kind, ()) for answer in bad)))
+    counts = " and ".join(f"{count(kind)} {kind}" for kind in kinds)
+    return counts and f"{counts} could not be computed"
 
 
 def added_words(one: Said, words: str) -> Said:
