@@ -136,7 +136,14 @@ def test_a_mistake_of_the_diagnosis_in_a_changed_formula_is_not_hidden(changed, 
         attempted(changed)(*given)
 
 
-@pytest.mark.parametrize("changed", [lambda x: x.nothing, lambda x: len(x()), ELEMENTARY["silu"]])
+def unset(x):
+    """As where the names of an inner loop were exchanged for those around it."""
+    if x is None:
+        y = 0
+    return y
+
+
+@pytest.mark.parametrize("changed", [lambda x: x.nothing, lambda x: len(x()), ELEMENTARY["silu"], unset])
 def test_a_mistake_in_what_is_written_is_none_of_the_diagnosis(changed):
     """Of the text itself, of what it calls, and of a function that people write in place of another."""
     with pytest.raises(NoProgram):

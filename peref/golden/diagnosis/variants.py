@@ -434,7 +434,7 @@ def compiled(module: Any, f: Any) -> Any:
     return among(made, {**ELEMENTARY, **f.__globals__, "np": np}, f)
 
 
-ILL_TYPED = (TypeError, AttributeError, KeyError)
+NOT_A_PROGRAM = (TypeError, AttributeError, KeyError, NameError)  # ran into by a text that was changed
 PACKAGE = __name__.rpartition(".")[0]
 
 
@@ -447,7 +447,7 @@ def attempted(f: Any) -> Any:
     def call(*given: Any, **more: Any) -> Any:
         try:
             return f(*given, **more)
-        except ILL_TYPED as error:
+        except NOT_A_PROGRAM as error:
             if of_diagnosis(error):
                 raise
             raise NoProgram(f"{f.__name__} with a changed text: {error}") from error
