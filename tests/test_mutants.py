@@ -138,6 +138,18 @@ def test_the_right_trap_is_named(book, held_out, least):
     assert sum(right) >= least * len(right)
 
 
+def test_a_measurement_goes_on_where_it_was_interrupted(tmp_path):
+    """What is in the file is not measured again, and a file of other code is refused."""
+    path = tmp_path / "measured"
+    first = table.Measured(path)("one", lambda: [1.5, float("nan")])
+    again = table.Measured(path)
+    assert str(again("one", lambda: 1 / 0)) == str(first) == "[1.5, nan]"
+    assert again("two", lambda: (1, "b")) == table.Measured(path).found["two"] == [1, "b"]
+    path.write_text(path.read_text().replace(path.read_text()[1:9], "0" * 8))
+    with pytest.raises(SystemExit, match="of other code"):
+        table.Measured(path)
+
+
 def test_no_trap_is_named_where_only_digits_are_missing(book):
     """Arithmetic of 8 and 11 bits fails and is no bug."""
     wrongly, count, failing = named.of_honest(book, ("none", "forgetting"))

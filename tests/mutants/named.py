@@ -12,7 +12,6 @@ import numpy as np
 from honest import coarse
 from making.catalogue import operations
 
-from mutants import later
 from peref.golden.diagnosis.answer import BROKEN, Answer
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.spec.cases import OPERATIONS
@@ -60,25 +59,25 @@ def came_of(mutant, cases, book):
     return found
 
 
+def said_of(mutant, encoding, cases, book):
+    """The traps that are named, the likeliest first; none where nothing fails."""
+    return [one for one in weighed(came_of(mutant, cases[encoding], book)) if one.trap.flag]
+
+
 def flags_of(mutant, encoding, cases, book):
-    """The flags that are named, the likeliest first; none where nothing fails."""
-    answer = came_of(mutant, cases[encoding], book)
-    return [one.trap.flag for one in weighed(answer) if one.trap.flag]
+    """Their flags."""
+    return [one.trap.flag for one in said_of(mutant, encoding, cases, book)]
 
 
-def of_later(book, said=print):
-    """How many of those written afterwards (later) are named rightly, and of how many that fail somewhere;
-    `said` is told the others.
-    """
+def of_later(book, mutants):
+    """How many of these are named rightly, and of how many that fail somewhere."""
     cases, right, count = by_encoding(), 0, 0
-    for mutant in later.MUTANTS:
+    for mutant in mutants:
         for encoding in mutant.of:
             answer = came_of(mutant, cases[encoding], book)
             if any(one.wrong for one in answer):
                 flags = [one.trap.flag for one in weighed(answer) if one.trap.flag]
                 right, count = right + (flags[:1] == [mutant.flag]), count + 1
-                if flags[:1] != [mutant.flag]:
-                    said("misnamed later", mutant.name, encoding, mutant.flag, flags[:3])
     return right, count
 
 

@@ -1,9 +1,13 @@
 """The mutation table: which mutants are noticed in which dtype, whether the right trap is named, and what
 honest code uses of the rule.
 
-python tests/mutants/table.py          measures, writes docs/tolerance.md and the tables in docs/diagnosis.md
+python tests/mutants/table.py [FILE]    measures, writes docs/tolerance.md and the tables in docs/diagnosis.md
+
+What was measured is kept in FILE, a line for each mutant or encoding: what was interrupted goes on there.
 """
 
+import hashlib
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -19,7 +23,7 @@ from honest import after, arithmetic, sixteen  # noqa: E402
 from making.catalogue import operations  # noqa: E402
 from making.near import computed  # noqa: E402
 
-from mutants import mutants, named  # noqa: E402
+from mutants import later, mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
 from peref.golden.spec.book import Book, open_book  # noqa: E402
 from peref.golden.spec.cases import MODEL_LEVELS, OPERATIONS  # noqa: E402
@@ -28,6 +32,7 @@ from peref.golden.spec.models import rebuilt  # noqa: E402
 from peref.golden.spec.rule import CLASSES, verdict_on  # noqa: E402
 
 DTYPES = ("F64", "F32", "BF16", "F16")
+SOURCES = ("golden/SHA256SUMS", "peref/**/*.py", "tests/**/*.py")  # what a measurement is of
 START, STOP = "<!-- mutants: python tests/mutants/table.py -->", "<!-- /mutants -->"
 LIMIT = CLASSES[-1][1]
 
@@ -80,8 +85,8 @@ def worst(entry, case, name, got):
 
 
 def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
-    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32
-    (`name` False: none).
+    """(mutant, encoding) -> dtype -> its largest use, the traps that are named for it in float32 (`name`
+    False: none), and whether the first is called PROBABLE.
     """
     cases, every, found = operations(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
@@ -93,7 +98,8 @@ def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
                     break
                 for e, c, n, x in of_case(mutant, case, book):
                     most = {d: max(most[d], worst(e, c, n, in_dtype(x, d))) for d in dtypes}
-            found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book) if name else []
+            said = named.said_of(mutant, encoding, every, book) if name else []
+            found[mutant, encoding] = most, [o.trap.flag for o in said], any(o.confirmed for o in said[:1])
     return found
 
 
@@ -116,13 +122,17 @@ def of_levels(book, flags=None):
 
 
 def rates(found):
-    """What the table says: killed per dtype, right diagnosis seen and held out, in implementations (a
-    mutant in an encoding).
+    """What the table says: killed per dtype, right diagnosis seen and held out, and of what is called
+    PROBABLE, in implementations (a mutant in an encoding).
     """
-    share = {d: (sum(not most[d] <= LIMIT for most, _ in found.values()), len(found)) for d in DTYPES}
-    for kind, held in (("seen", False), ("held out", True)):
-        mine = [(m, flags) for (m, _), (_, flags) in found.items() if m.held_out is held]
-        share[kind] = (sum(flags[:1] == [m.flag] for m, flags in mine), len(mine))
+    share = {d: (sum(not most[d] <= LIMIT for most, *_ in found.values()), len(found)) for d in DTYPES}
+    right = [(m, flags[:1] == [m.flag], probable) for (m, _), (_, flags, probable) in found.items()]
+    for kind, some in (
+        ("right trap named first, seen", [yes for m, yes, _ in right if not m.held_out]),
+        ("right trap named first, held out", [yes for m, yes, _ in right if m.held_out]),
+        ("of what is called PROBABLE, right", [yes for _, yes, probable in right if probable]),
+    ):
+        share[kind] = sum(some), len(some)
     return share
 
 
@@ -190,7 +200,7 @@ def confused(found):
     implementations.
     """
     count = defaultdict(list)
-    for (m, e), (_, flags) in found.items():
+    for (m, e), (_, flags, _) in found.items():
         if flags[:1] != [m.flag]:
             count[m.flag, flags[0] if flags else "nothing"].append(
                 f"{m.name} in {e}{', held out' if m.held_out else ''}"
@@ -226,12 +236,8 @@ def summary(found, table, later, unasked, levels):
         f"| {len(levels)} wrong blocks, models, trainings and traces (a flag on a case each): noticed | "
         f"{words} |"
     )
-    share = rates(found)
-    for kind in ("seen", "held out"):
-        lines.append(
-            f"| right trap named first, {kind} | {share[kind][0]} of {share[kind][1]} "
-            f"({100 * share[kind][0] / share[kind][1]:.1f} %) |"
-        )
+    share = {kind: counts for kind, counts in rates(found).items() if kind not in DTYPES}
+    lines += [f"| {kind} | {yes} of {n} ({100 * yes / n:.1f} %) |" for kind, (yes, n) in share.items()]
     for kind, part in (
         ("float32 and float64 inside", arithmetic.ARITHMETICS),
         ("16 bits on the way", SIXTEEN),
@@ -328,7 +334,7 @@ def page(found, table, levels, version):
         "|---" * (len(DTYPES) + 2) + "|",
     ]
     for hook in hooks:
-        mine = {key: most for key, (most, _) in found.items() if (get(key[1]).hook or "none") == hook}
+        mine = {key: most for key, (most, *_) in found.items() if (get(key[1]).hook or "none") == hook}
         if mine:
             least = [f"{min(most[d] for most in mine.values()):.3g}" for d in DTYPES]
             alive = [
@@ -346,19 +352,71 @@ def written(path, text):
     path.write_text(before + START + "\n" + text + "\n" + STOP + rest.split(STOP)[1])
 
 
+class Measured:
+    """What was measured of this code and these golden files: name -> value, kept in a file where one is
+    given.
+    """
+
+    def __init__(self, path=None):
+        files = sorted({file for pattern in SOURCES for file in ROOT.glob(pattern)})
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        if path and not path.exists():
+            path.write_text(json.dumps(digest) + "\n")
+        first, *lines = path.read_text().splitlines() if path else [json.dumps(digest)]
+        if json.loads(first) != digest:
+            raise SystemExit(f"{path} is of other code or other golden files; take another name")
+        self.path, self.found = path, dict(map(json.loads, lines))
+
+    def __call__(self, name, measure):
+        if name not in self.found:
+            line = json.dumps([name, measure()])
+            self.found[name] = json.loads(line)[1]
+            if self.path:
+                with self.path.open("a") as file:
+                    file.write(line + "\n")
+        return self.found[name]
+
+
+def of_mutants(book, kept):
+    """As measured, of all."""
+    found = {}
+    for m in mutants():
+        of_one = kept(m.name, lambda m=m: [[e, *x] for (_, e), x in measured(book, only=m.__eq__).items()])
+        found |= {(m, encoding): tuple(x) for encoding, *x in of_one}
+    return found
+
+
+def of_later(book, kept):
+    """As named.of_later, of all."""
+    counts = [kept(f"later {m.name}", lambda m=m: named.of_later(book, [m])) for m in later.MUTANTS]
+    return [sum(n) for n in zip(*counts, strict=True)]
+
+
+def of_honest(book, kept):
+    """As honest and named.of_honest, of all encodings."""
+    table, wrongly, count, failing = defaultdict(lambda: defaultdict(float)), [], 0, 0
+    for encoding, cases in named.by_encoding().items():
+        programs = kept(f"honest {encoding}", lambda c=cases: [[*k, x] for k, x in honest(book, c).items()])
+        for name, dtype, hooks in programs:
+            for hook, used in hooks.items():
+                table[name, dtype][hook] = max(table[name, dtype][hook], used)
+        more = kept(f"few digits {encoding}", lambda e=encoding: named.of_honest(book, (e,)))
+        wrongly, count, failing = wrongly + more[0], count + more[1], failing + more[2]
+    return table, (wrongly, count, failing)
+
+
 def main():
-    book = Book(ROOT / "golden")
-    found, table = measured(book), honest(book)
-    later = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
-    unasked, levels = named.of_honest(book), of_levels(open_book(ROOT / "golden"))
-    text = summary(found, table, later, unasked, levels)
+    book, kept = Book(ROOT / "golden"), Measured(*map(Path, sys.argv[1:2]))
+    (table, unasked), found, afterwards = of_honest(book, kept), of_mutants(book, kept), of_later(book, kept)
+    levels = of_levels(open_book(ROOT / "golden"))
+    text = summary(found, table, afterwards, unasked, levels)
     print(text)
     both = f"{text}\n\nBugs that still get another name:\n\n{confused(found)}"
     written(ROOT / "docs" / "diagnosis.md", both)
     (ROOT / "docs" / "tolerance.md").write_text(page(found, table, levels, book.version))
     for where, name, flag in unasked[0]:
         print("named on honest code", where, name, flag, file=sys.stderr)
-    for (m, e), (_, flags) in found.items():
+    for (m, e), (_, flags, _) in found.items():
         if flags[:1] != [m.flag]:
             print("misnamed", m.held_out, m.name, e, m.flag, flags[:3], file=sys.stderr)
 
