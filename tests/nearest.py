@@ -97,8 +97,8 @@ def word(option: str, one: Any, other: Any) -> Reader:
 
 
 def off_by(option: str, more: int) -> Reader:
-    """A count is another; one that may not be so is refused."""
-    return with_options(**{option: lambda o: o[option] + more})
+    """A count is another, where there is one; one that may not be so is refused."""
+    return with_options(**{option: lambda o: None if o[option] is None else o[option] + more})
 
 
 def member(option: str, number: int, value: Any) -> Reader:
