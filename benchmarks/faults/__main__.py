@@ -17,8 +17,8 @@ from benchmarks.faults import CODE, ROOT, Mutant, noticed, tried
 
 FILE = ROOT / "benchmarks" / "results" / "faults.json"
 AIMS = {
-    "storage": "8 kinds of fault and kill at every call",
-    "power": "every place of the trace",
+    "storage": "8 kinds of error or kill, each at every call",
+    "power": "a cut after every call",
     "flipped": "every bit",
     "fuzzed": "1,000,000 in process, 20,000 by commands",
     "killed": "1,000 kills",
@@ -122,7 +122,7 @@ def digest_of(case: Any) -> str:
 
 def table(known: Runs) -> str:
     """What has been done, added up over all runs, as docs/reliability.md has it."""
-    lines = ["| campaign | aimed at | done | with a fault | mutants found |", "|---|---|---|--:|--:|"]
+    lines = ["| campaign | goal | cases done | failed | mutants found |", "|---|---|---|--:|--:|"]
     for name, aim in AIMS.items():
         runs = known.get(name, [])
         done: Counter[str] = Counter()
