@@ -25,8 +25,9 @@ from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, roun
 from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
 from peref.golden.diagnosis.functions import activated_by, ungated
-from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, weighed
+from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.diagnosis.rotation import bfloat16
+from peref.golden.diagnosis.support import Said, added_up, guesses_of, seen_in
 from peref.golden.diagnosis.variants import variants
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
@@ -401,9 +402,9 @@ def test_a_mistake_in_a_family_is_not_hidden(book, error):
         return of_one_and_none
 
     answer = Answer(book.entries["rope.op/default"], {})
-    assert len(list(ranking.guesses_of(family(Misuse), answer))) == 1
+    assert len(list(guesses_of(family(Misuse), answer))) == 1
     with pytest.raises(error, match="slip"):
-        list(ranking.guesses_of(family(error), answer))
+        list(guesses_of(family(error), answer))
 
 
 unscaled = lambda case, a: expected(case, a, replace(case.config.encoding(0), scale=lambda D: 0.0))
@@ -445,7 +446,7 @@ def test_what_is_seen_is_proven_in_every_case():
     one, two = names.values()
     proof = Clue(Trap("basic", "words"), 1.0, True)
     everywhere, once = lambda answer: iter([proof]), lambda answer: iter([proof] * (answer is one))
-    whole = lambda clue, family: ranking.seen_in([(clue, one, family)], [one], [one, two]).whole
+    whole = lambda clue, family: seen_in([(clue, one, family)], [one], [one, two]).whole
     assert whole(proof, everywhere)
     assert not whole(proof, once)
     assert not whole(replace(proof, proves=False), everywhere)
@@ -520,7 +521,7 @@ def test_a_wrong_derivative_beside_right_cases(book, encoding):
             bad = Answer(entry, got | {name: odd})
             assert bad.wrong == [name]
             for family in (*ranking.FIRST, *ranking.LAST, *ranking.FORMULAS):
-                some = [one for one in ranking.guesses_of(family, bad) if isinstance(one, Guess)]
+                some = [one for one in guesses_of(family, bad) if isinstance(one, Guess)]
                 for one in some[:: max(1, len(some) // 4)]:
                     for other in (Answer(*pair) for pair in right):
                         tried[one.backward, other.fits(one)] += 1

@@ -19,6 +19,7 @@ from peref.golden.diagnosis.engine import exchangeable, part_of
 from peref.golden.diagnosis.formulas import forwards, of_formulas, remade
 from peref.golden.diagnosis.options import attempt, fitted
 from peref.golden.diagnosis.summary import Summary
+from peref.golden.diagnosis.support import uncomputed_words
 from peref.golden.diagnosis.variants import attempted, names_in, variants
 from peref.golden.diagnosis.written import ELEMENTARY, FUNCTIONS, OPERATORS
 from peref.golden.spec.cases import OPERATIONS
@@ -160,7 +161,7 @@ def test_values_of_options_that_cannot_be_computed_are_counted_and_told(book):
     with raises(ZeroDivisionError):
         assert fitted(answer, "base") is None
     assert len(answer.uncomputed["values of options"]) > 10
-    assert ranking.uncomputed_words([answer]).endswith(" values of options could not be computed")
+    assert uncomputed_words([answer]).endswith(" values of options could not be computed")
     with raises(TypeError), pytest.raises(TypeError):
         fitted(answer, "base")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from golden_files import cli, dumped
 
-from peref.golden.diagnosis import ranking
+from peref.golden.diagnosis import near_misses
 from peref.golden.diagnosis.answer import Trap
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.html import report_page
@@ -143,7 +143,7 @@ def test_a_flag_that_no_failing_case_is_there_to_catch_is_no_guess(book, flag, t
     """Of the encoding's own flags; what is known is said beside a guess, and where there is none."""
     fails = lambda case: flag in book.entries[case.id].words["flags"]
     change = lambda case, right: {n: scrambled(x) if fails(case) else x for n, x in right.items()}
-    with mock.patch.object(ranking, "likeness", return_value=[]):
+    with mock.patch.object(near_misses, "likeness", return_value=[]):
         report = report_of(book, "alibi", ("table",), change)
     assert [one.trap.evidence.split("; ")[1] for one in report.probable] == told
     assert bool(told) == any(r.trap for r in report.failed)

@@ -20,7 +20,8 @@ backward     the backward pass with one of its steps another
 traces       rows of decoding through a cache
 replays      a trace replayed with one thing of its calls changed
 shared       what failing cases have in common and right ones have not
-near_misses  the near misses stored beside the cases
+support      what speaks for a flag, and how much
+near_misses  near misses and flags stored beside the cases
 ranking      which guess is named
 summary      the probable trap of each encoding
 """

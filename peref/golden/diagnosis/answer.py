@@ -279,9 +279,9 @@ class Answer:
             share -= 0.1 * off(kept, (kept and self.given(guess, True)) or {})
         return share
 
-    def given(self, guess: Guess, whole: bool = False) -> Arrays | None:
-        """What a guess gives, derivatives too where they are asked for; None where it cannot be computed."""
-        of = self if whole or self.derivative or guess.backward else self.forward
+    def given(self, guess: Guess, learnt: bool = False) -> Arrays | None:
+        """What a guess gives, `learnt`: derivatives too; None where it cannot be computed."""
+        of = self if learnt or self.derivative or guess.backward else self.forward
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("error", np.exceptions.ComplexWarning)  # the root of a negative number

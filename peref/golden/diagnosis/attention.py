@@ -71,14 +71,13 @@ def softmax(change: Any) -> Any:
 
 raised = lambda x: np.exp(x - x.max(-1, keepdims=True))
 to_one = lambda e: e / e.sum(-1, keepdims=True)
+with_one = lambda e: e / (1 + e.sum(-1, keepdims=True))
 seen_as_0 = lambda s: np.where(np.isfinite(s), s, 0)
 SOFTMAX = {
     "your softmax has powers of 2": lambda p, s, c: to_one(p ** np.log(2)),
-    "your softmax has one added to its sum": lambda p, s, c: (
-        np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))
-    ),
-    "your softmax has one added to its sum, its largest logit taken off before": lambda p, s, c: (
-        raised(s) / (1 + raised(s).sum(-1, keepdims=True))
+    "your softmax has one added to its sum": lambda p, s, c: with_one(np.exp(s)),
+    "your softmax has one added to its sum, its largest logit taken off before": lambda p, s, c: with_one(
+        raised(s)
     ),
     "your softmax goes over queries": lambda p, s, c: to_one(raised(s.swapaxes(2, 3))).swapaxes(2, 3),
     "your softmax goes over heads": lambda p, s, c: np.moveaxis(to_one(raised(np.moveaxis(s, 1, 3))), 3, 1),

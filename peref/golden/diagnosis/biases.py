@@ -28,6 +28,9 @@ def of_table(change: Any) -> Any:
     return lambda a, case: {"param.table": change(a["param.table"], case)} if "param.table" in a else None
 
 
+relaid = lambda x, case: x.reshape(x.shape[::-1]).T
+
+
 def along(x: Any, case: Any) -> int:
     """The axis of distances: heads go across in one table and down in another."""
     return x.shape.index(case.H) ^ 1
@@ -66,9 +69,7 @@ BUCKETS_READ = (  # words, whether the case is causal, whether buckets are, of w
 )
 of_side = lambda causal, case: biased(case) and case.causal == causal
 BIAS_TABLES: dict[Any, dict[str, Any]] = {
-    ("basic", "table", GENERAL): {
-        "there is no position in it: the bias is 0": seen(lambda b: 0 * b),
-    },
+    ("basic", "table", GENERAL): {"there is no position in it: the bias is 0": seen(lambda b: 0 * b)},
     ("bias.sign", "distance"): {
         "your distances are j - i": lambda d: -d,
         "past and future are alike": abs,
@@ -76,9 +77,7 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
         "keys of the past count as distance 0": lambda d: np.minimum(d, 0),
     },
     ("bias.sign", "sized"): {
-        "your bias changes its sign where keys are in the future": lambda b, case: (
-            b * np.sign(case.at.distances)
-        ),
+        "your bias changes its sign where keys are in the future": lambda b, c: b * np.sign(c.at.distances)
     },
     (BIAS_OFF, "distance"): {
         "your distances are one too large": lambda d: d + (d >= 0),
@@ -104,9 +103,7 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
         "your heads are in reverse order": lambda b: b[::-1],
         "every head has the bias of the first": lambda b: 0 * b + b[:1],
         "every head has the bias of the last": lambda b: 0 * b + b[-1:],
-        "neighbouring heads are exchanged": lambda b: b[
-            [h ^ 1 if h ^ 1 < len(b) else h for h in range(len(b))]
-        ],
+        "neighbouring heads are exchanged": lambda b: b[[min(h ^ 1, len(b) - 1) for h in range(len(b))]],
         "even heads come first, then odd ones": lambda b: np.concatenate([b[::2], b[1::2]]),
         "each head has the mean of all": lambda b: 0 * b + b.mean(0),
         **{f"your heads are off by {n}": lambda b, n=n: np.roll(b, -n, 0) for n in (1, -1, 2, -2)},
@@ -125,16 +122,14 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
         "your bias is multiplied by sqrt(D)": lambda b, case: b * case.D**0.5,
     },
     ("bias.scale", "sized", 0.85): {
-        "your bias is divided by the length trained for": lambda b, case: b / case.L,
+        "your bias is divided by the length trained for": lambda b, case: b / case.L
     },
     (FEW, "table", 0.97): in_few("your bias was"),
     (FEW, "distance", 0.97): in_few("your distances were", lambda low: lambda d: low(np.asarray(d, float))),
     ("bias.rows", "inputs"): {
         **{words: of_table(partial(rows_in_order, order)) for words, order in ROW_ORDERS.items()},
         "your table is read with heads and rows exchanged": of_table(lambda x, c: x.T.reshape(x.shape)),
-        "your table has heads and rows exchanged and is laid out anew": of_table(
-            lambda x, c: x.reshape(x.shape[::-1]).T
-        ),
+        "your table has heads and rows exchanged and is laid out anew": of_table(relaid),
     },
 }
 BIASES = (
@@ -156,9 +151,7 @@ def flipped(e: Any) -> Any:
 
 
 ROW_TABLES: dict[Any, dict[str, Any]] = {
-    ("basic", "rows", GENERAL): {
-        "nothing is added: there is no position in it": lambda e: 0 * e,
-    },
+    ("basic", "rows", GENERAL): {"nothing is added: there is no position in it": lambda e: 0 * e},
     (("options", "layout", "sin.order"), "rows"): {
         "sines and cosines have changed places": lambda e: e.reshape(*e.shape[:-1], -1, 2)[..., ::-1].reshape(
             e.shape
@@ -169,7 +162,7 @@ ROW_TABLES: dict[Any, dict[str, Any]] = {
         "your channels are in reverse order": lambda e: e[..., ::-1],
     },
     (("options", "first", "sin.order"), "rows"): {
-        "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1),
+        "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1)
     },
     ("embed.scale", "rows"): {
         "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
@@ -294,12 +287,12 @@ def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Cl
         m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
         far = np.abs(d.astype(float)).max()
         mine = slopes_of(x) / far
-        whole = 1 << (H.bit_length() - 1)
+        power = 1 << (H.bit_length() - 1)
         of_powers = lambda heads: np.allclose(mine, 2.0 ** (-m * (h + 1) / heads), rtol=1e-4)
-        plain, more = of_powers(H), of_powers(2 * whole)
-        kept = np.abs(factors[:whole] - 1).max() < 1e-4
+        plain, more = of_powers(H), of_powers(2 * power)
+        kept = np.abs(factors[:power] - 1).max() < 1e-4
         in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4)
-        if whole != H and (kept or plain or more or (in_order and (np.diff(mine) <= 0).all())):
+        if power != H and (kept or plain or more or (in_order and (np.diff(mine) <= 0).all())):
             flag = powers
         if plain:
             words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"

@@ -94,8 +94,7 @@ def guesses(table: Iterable[Row], answer: Answer) -> Iterator[Guess]:
 
 
 def family(
-    when: Callable[[Any], Any] = lambda case: True,
-    what: tuple[str, ...] = ("outputs",),
+    when: Callable[[Any], Any] = lambda case: True, what: tuple[str, ...] = ("outputs",)
 ) -> Callable[[Any], Callable[[Answer], Iterator[Any]]]:
     """Decorates guesses(answer, case) that are for some cases, by what is wrong there: outputs, derivatives
     alone, or a trace. Where it is for others it says nothing. What outputs and derivatives may have is, where

@@ -74,7 +74,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "slow_pairs": {
         "is straight in turns, as in the paper": lambda xp, R, L, base, fast, slow, truncate=True: (
             1 - frequency.rising(frequency.turns(frequency.ladder(xp, R, base), L), slow, fast)
-        ),
+        )
     },
     "rising": {
         "is straight in the wavelength": lambda x, low, high: 1 - frequency.rising(1 / x, 1 / high, 1 / low),

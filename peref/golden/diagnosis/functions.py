@@ -204,10 +204,10 @@ def over_heads(f: Any) -> Any:
 
     def call(x: Any, *rest: Any, **more: Any) -> Any:
         heads = x.shape[1]
-        whole = lambda y: y if y.ndim == 3 else split_heads(merge_heads(y), heads=heads)
+        apart = lambda y: y if y.ndim == 3 else split_heads(merge_heads(y), heads=heads)
         rest = tuple(np.tile(w, heads) if np.shape(w) == x.shape[-1:] else w for w in rest)
         y = f(split_heads(merge_heads(x), heads=1), *rest, **more)
-        return (whole(y[0]), *y[1:]) if isinstance(y, tuple) else whole(y)
+        return (apart(y[0]), *y[1:]) if isinstance(y, tuple) else apart(y)
 
     return call
 

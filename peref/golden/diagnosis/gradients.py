@@ -55,12 +55,16 @@ def is_scale_of_logits(answer: Answer, names: Iterable[str], c: float) -> bool:
     return logits and any(abs(c / power - 1) < 1e-4 for power in powers)
 
 
+def factors_in(answer: Answer) -> dict[str, float]:
+    """The derivatives that are the right ones times a number."""
+    return {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
+
+
 def of_each(answer: Answer) -> Iterator[tuple[str, str, float]]:
     """What shows in each derivative by itself: flag, words, and its weight, which is 1 of what is read off
     exactly.
     """
-    factors = {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
-    lost = zero_throughout(answer)
+    factors, lost = factors_in(answer), zero_throughout(answer)
     for name in answer.wrong:
         x, g = answer.wide(name), answer.want(name)
         if x is None or not np.isfinite(x).all() or not g.any():
@@ -79,7 +83,7 @@ def of_each(answer: Answer) -> Iterator[tuple[str, str, float]]:
 
 def of_factors(answer: Answer) -> Iterator[Guess]:
     """A factor that the sizes of a case say, or another."""
-    factors = {name: c for name in answer.wrong if (c := factor_in(answer, name)) is not None}
+    factors = factors_in(answer)
     facts = answer.entry.words["facts"]
     for name, c in factors.items():
         if abs(c + 1) >= 1e-4 and not is_scale_of_logits(answer, factors, c):
@@ -227,9 +231,9 @@ def overwritten(answer: Answer, name: str) -> str:
     used = at >= 0
     if np.abs(made - np.rint(made)).max() > 1e-6 or at.max() >= table.size:
         return ""
-    whole = np.zeros(table.size)
-    np.add.at(whole, at[used], flat[used])
-    if not np.allclose(whole.reshape(table.shape), answer.want(name)):
+    summed = np.zeros(table.size)
+    np.add.at(summed, at[used], flat[used])
+    if not np.allclose(summed.reshape(table.shape), answer.want(name)):
         return ""
     for words, order in (("last", slice(None)), ("first", slice(None, None, -1))):
         one = np.zeros(table.size)

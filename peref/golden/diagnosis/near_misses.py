@@ -1,11 +1,16 @@
-"""The near misses stored beside the cases: which of them came, and towards which of them an error points.
+"""What is stored beside the cases: which near misses came, towards which of them an error points, and which
+flags failing cases have.
 
-Not here: how they are made (tests/making).
+Not here: how near misses are made (tests/making).
 """
+
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
 from peref.golden.diagnosis.answer import Answer, Trap
+from peref.golden.diagnosis.support import ENOUGH, HALF, LIKE, Said
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
@@ -55,3 +60,75 @@ def parsed_probes(probes: str) -> tuple[np.ndarray, np.ndarray]:
     """Indices and values."""
     pairs = [pair.split(":") for pair in probes.split()]
     return np.array([int(n) for n, _ in pairs], int), np.array([float(x) for _, x in pairs])
+
+
+OF_ANY_CASE = ("option", "basic", "position.", "mask.", "gqa.")
+OF_TURNS = ("table.", "base.", "layout.", "partial.", "one_of_two", "exponent")
+COMPUTED = (*OF_ANY_CASE, *(f"rope.{end}" for end in OF_TURNS))
+NOTHING = "no bug that was tried gives what came"
+
+
+def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: float) -> dict[str, Said]:
+    """What the near misses say: those that came exactly, else those the error points to; little where a guess
+    gives everything.
+
+    Where a guess of the same flag, which does not give all, gives what came in that case, the near miss says
+    nothing of its own. Traps of COMPUTED are guessed with any parameter: they would have been found, and no
+    error points to them.
+    """
+    found: dict[str, Said] = {}
+
+    def add(trap: Trap, weight: float, evidence: str, confirmed: bool = True) -> None:
+        one = found.get(trap.flag, Said(replace(trap, evidence=evidence), 0.0, None, confirmed))
+        found[trap.flag] = replace(one, weight=one.weight + weight)
+
+    for answer in bad:
+        exact = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
+        for trap in exact:
+            parts = [one for one in guessed.get(trap.flag, ()) if not one.whole]
+            if best <= ENOUGH and any(one.explains(answer) for one in parts):
+                continue
+            computed = trap.flag.startswith(COMPUTED)
+            weight = (0.0 if computed else 0.2) if best > ENOUGH else 0.4 if computed else 0.9
+            evidence = f"the numbers stored of this bug came in {answer.entry.id}, to all their digits"
+            add(trap, weight / len(exact), evidence)
+    for answer in bad if not found and best < HALF else ():
+        own = own_flags(answer)
+        for cosine, trap in likeness(answer)[:3]:
+            if cosine > LIKE and (trap.flag in own if own else not trap.flag.startswith(COMPUTED)):
+                evidence = f"{NOTHING}; in {answer.entry.id} the error has the direction of this one"
+                add(trap, 0.4 * cosine**2 / len(bad), evidence, False)
+    return found
+
+
+def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
+    """What the failing cases are there to catch, where nothing gives what came: the flag that most of them
+    have and the fewest of the right ones at their levels; none that no failing case has. Of outputs it is one
+    of the encoding's own: what others share would have been found. Arithmetic of few digits is no bug.
+    """
+    bad = [answer for answer in bad if any(map(answer.far, answer.wrong))]
+    if not bad:
+        return {}
+    levels = {answer.entry.words["level"] for answer in bad}
+    flags = lambda some: [set(one.entry.words["flags"]) for one in some if one.entry.words["level"] in levels]
+    mine, theirs = flags(bad), flags(good)
+    known, own = bad[0].entry.vectors.words["flags"], own_flags(bad[0])
+    shared = set().union(*mine) - {"basic", "ambiguous"} if theirs else set()
+    found = {}
+    for flag in sorted(own or shared):
+        hit, spared = (sum(flag in some for some in cases) for cases in (mine, theirs))
+        if hit and (known[flag]["kind"] == "GRADIENT") == bad[0].derivative:
+            weight = 0.3 + 0.1 * hit / len(mine) * hit / max(hit + spared, 1) + 0.01 * own[flag]
+            evidence = f"{NOTHING}; {hit} of {len(mine)} failing cases are there to catch it"
+            evidence += f", and {spared} of {len(theirs)} right ones" if theirs else ""
+            found[flag] = Said(Trap(flag, known[flag]["title"], evidence), weight, None, False)
+    return found
+
+
+def own_flags(answer: Answer) -> Counter[str]:
+    """The flags of what its encoding computes with, and how much of that each is of; none for derivatives and
+    traces.
+    """
+    means = answer.entry.vectors.words["means"] if answer.case and not answer.derivative else {}
+    some = ("functions", "functions", "options")
+    return Counter(flag for part in some for flag in means.get(part, {}).values())

@@ -140,11 +140,11 @@ def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
     alike = lambda a, b: type(mine[a]) is type(mine[b]) and isinstance(mine[a], number) and mine[a] != mine[b]
     for one, other in permutations(known, 2):
         if alike(one, other):
-            read = lambda c, to=one, of=other: {to: c.config.pe[0][1][of]}
+            instead = lambda c, to=one, of=other: {to: c.config.pe[0][1][of]}
             both = lambda c, a=one, b=other: {a: c.config.pe[0][1][b], b: c.config.pe[0][1][a]}
             flag = flag_of(answer, "options", one)
             said = f"the option {other} is read in place of {one}"
-            yield guess(flag, said, computed(options=read), GENERAL)
+            yield guess(flag, said, computed(options=instead), GENERAL)
             yield guess(flag, f"the options {one} and {other} are exchanged", computed(options=both), GENERAL)
 
 
@@ -205,22 +205,22 @@ def fitted(answer: Answer, option: str) -> float | None:
     if x is None or not np.isfinite(x).all():
         return None
     size = np.abs(answer.want(name)) + 1e-3 * np.abs(answer.want(name)).max()
-    whole = isinstance(now, int)
+    counts = isinstance(now, int)
 
     def miss(value: float) -> float:
-        made = attempt(answer, option, int(value) if whole else value, name)
+        made = attempt(answer, option, int(value) if counts else value, name)
         return np.inf if made is None else float((np.minimum(np.abs(made - x) / size, 1e3) ** 2).mean())
 
     start = now if now > 0 else 1.0
     grid = [start * 2.0**k for k in range(-6, 7)] + ([0.0] if now != 0 else [])
-    if not whole:
+    if not counts:
         grid += [start**p for p in (0.5, 2.0, 1.5, 0.75, 4 / 3, 1.25, 0.25)]
     else:
         grid = sorted({int(v) for v in grid} | {v for v in range(max(now - 16, 1), now + 17) if v != now})
     best, value = min((miss(v), v) for v in grid)
     if not best < 0.5 * miss(now):
         return None
-    if whole:
+    if counts:
         return value if answer.near(name, attempt(answer, option, int(value), name)) else None
     if value > 0:
         span = math.log(2.0)

@@ -30,10 +30,8 @@ LOOKED_THROUGH = 1 << 16
 def rounded_by(cut: Any) -> Any:
     """Positions, or where a table is asked for them the distances, become whole numbers."""
     at_distances, at_places = computed(distance=cut), computed(i=lambda i, case: cut(i))
-
-    make = lambda case, answer: (
-        at_distances if case.hook == "bias" and case.level == "table" else at_places
-    )(answer)
+    of_distances = lambda case: case.hook == "bias" and case.level == "table"
+    make = lambda case, answer: (at_distances if of_distances(case) else at_places)(answer)
     return on_case(make, lambda case: case.at.i.dtype.kind == "f")
 
 

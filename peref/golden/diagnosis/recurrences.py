@@ -160,12 +160,12 @@ def undecayed(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
     return plain(r, g, k, v, a * np.exp(-g), *rest, **more)
 
 
-def decays_late(read: bool, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-    """A token's decay comes after it is written; `read`: and before it is read."""
+def decays_late(unread: bool, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+    """A token's decay comes after it is written; `unread`: and before it is read."""
     r, g, *rest = given
     if g is None:
         raise ValueError("nothing decays")
-    y, last = plain(r * np.exp(g) if read else r, rolled(g, 1), *rest, **more)
+    y, last = plain(r * np.exp(g) if unread else r, rolled(g, 1), *rest, **more)
     return y, last * np.exp(g[:, :, -1])[..., None]
 
 

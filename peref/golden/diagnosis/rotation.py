@@ -208,8 +208,8 @@ def at_width(cut: bool) -> Any:
     """The angles of the whole head, cut to the rotary width or not."""
 
     def change(case: Case, rotate: Any, *place: Any) -> Any:
-        whole, most = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
-        return tuple(x if x is None else x[..., :most] for x in rotation(whole, *place))
+        wide, most = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
+        return tuple(x if x is None else x[..., :most] for x in rotation(wide, *place))
 
     return change
 

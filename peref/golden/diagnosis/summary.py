@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from peref.golden.diagnosis.answer import Answer, Trap
-from peref.golden.diagnosis.ranking import Said, as_trap, diagnosed, weighed
+from peref.golden.diagnosis.ranking import as_trap, diagnosed, weighed
+from peref.golden.diagnosis.support import Said
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -67,9 +68,9 @@ class Summary:
         order = [
             tuple(zip(*some, strict=True)) for some in sorted(found.values(), key=lambda some: -len(some))
         ]
-        whole = lambda some: all(one.each or one.whole for one in some)
+        explains = lambda some: all(one.each or one.whole for one in some)
         sure = lambda some: all(one.whole and one.alone for one in some)
-        return [Probable(some[0].trap, names, whole(some), sure(some)) for names, some in order]
+        return [Probable(some[0].trap, names, explains(some), sure(some)) for names, some in order]
 
     def of(self, entry: Entry, name: str, got: Tensor) -> Trap | None:
         """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by

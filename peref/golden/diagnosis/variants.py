@@ -22,131 +22,7 @@ import numpy as np
 
 from peref.golden.diagnosis import written
 from peref.golden.diagnosis.answer import NoProgram
-from peref.golden.diagnosis.written import (
-    ELEMENTARY,
-    FACTORS,
-    FUNCTIONS,
-    LIBRARIES,
-    MOST_NAMES,
-    NEAR_BY,
-    NO_EXPRESSIONS,
-    NO_FUNCTIONS,
-    NO_NUMBERS,
-    OPERATORS,
-    SETTLED,
-    WHOLE_NUMBERS,
-)
 from peref.tape import Op
-
-
-def numbers(x: Any) -> tuple[Any, ...]:
-    """What may stand in place of a number."""
-    if isinstance(x, bool) or not isinstance(x, int | float):
-        return ()
-    half = x // 2 if isinstance(x, int) and x % 2 == 0 else x / 2
-    return tuple(y for y in dict.fromkeys((x + 1, x - 1, 2 * x, half)) if y != x)
-
-
-def with_nodes(template: str, **nodes: Any) -> Any:
-    """An expression whose names are other expressions."""
-
-    class Filling(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> Any:
-            return nodes.get(node.id, node)
-
-    return Filling().visit(ast.parse(template, mode="eval").body)
-
-
-def others(node: Any, known: set[str]) -> Iterator[Any]:
-    """The expressions that may stand in place of one."""
-    yield from rebracketed(node)
-    match node:
-        case ast.BinOp(left=a, right=b):
-            yield from (with_nodes(t, a=a, b=b) for t in OPERATORS.get(type(node.op), ()))
-        case ast.UnaryOp(op=ast.USub(), operand=a):
-            yield a
-        case ast.Compare(comparators=[ast.Constant(value=str() | None)]):
-            return  # a choice: options are asked elsewhere
-        case ast.Compare(left=a, ops=[op], comparators=[b]):
-            yield from (with_nodes(t, a=a, b=b) for t in OPERATORS.get(type(op), ()))
-        case ast.IfExp(body=a, orelse=b):
-            yield from (a, b)
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-            yield from of_call(node, name)
-        case ast.Subscript(value=a, slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp())):
-            yield a
-        case ast.Subscript(value=a, slice=ast.Slice(lower=None, upper=None, step=ast.Constant())):
-            yield from (a, with_nodes("a[1::2]", a=a))
-        case ast.Constant(value=value):
-            yield from map(ast.Constant, numbers(value))
-        case ast.Name(id=name, ctx=ast.Load()) if name in ELEMENTARY:
-            yield from (ast.Name(other, ast.Load()) for other in ELEMENTARY if other != name)
-        case ast.List([a, b, *more], ast.Load()) | ast.Tuple([a, b, *more], ast.Load()):
-            if is_number(a) and is_number(b):
-                yield type(node)([b, a, *more], ast.Load())
-        case ast.Name(id=name, ctx=ast.Load()) if name in known:
-            yield from (with_nodes(t, x=node) for t in NEAR_BY if name in WHOLE_NUMBERS)
-            yield from (ast.Name(other, ast.Load()) for other in sorted(known - {name}))
-
-
-def rebracketed(node: Any) -> Iterator[Any]:
-    """The same operators and functions with brackets elsewhere: a (b + c) for a b + c, f(a) b for f(a b)."""
-    sums = ast.Add | ast.Sub
-    put = lambda a, op, b: ast.BinOp(a, op, b)
-    match node:
-        case ast.BinOp(ast.BinOp(a, one, b), two, c) if isinstance(one, sums) != isinstance(two, sums):
-            yield put(a, one, put(b, two, c))
-            if isinstance(two, sums):
-                yield put(put(a, two, c), one, b)
-        case ast.BinOp(a, one, ast.BinOp(b, two, c)) if isinstance(one, sums) != isinstance(two, sums):
-            yield put(put(a, one, b), two, c)
-    match node:
-        case ast.Call(f, [ast.BinOp(a, op, b)], more):
-            yield from (put(ast.Call(f, [a], more), op, b), put(a, op, ast.Call(f, [b], more)))
-        case ast.BinOp(ast.Call(f, [a], more), op, b) if not is_method(f):
-            yield ast.Call(f, [put(a, op, b)], more)
-        case ast.BinOp(b, op, ast.Call(f, [a], more)) if not is_method(f):
-            yield ast.Call(f, [put(b, op, a)], more)
-        case ast.Call(f, [ast.Call(ast.Name("add") as add, [a, b], [])], more):
-            yield ast.Call(add, [ast.Call(f, [a], more), b], [])
-
-
-def of_call(node: Any, name: str) -> Iterator[Any]:
-    a, b, c = [*node.args, None, None, None][:3]
-    given = {"a": a, "b": b, "c": c, "x": node, "o": node.func.value if is_method(node.func) else None}
-    if not any(isinstance(one, ast.Starred) for one in node.args):
-        if isinstance(a, ast.BinOp):
-            yield from (a.left, a.right)
-        for template in FUNCTIONS.get(name, ()):
-            used = {n.id for n in ast.walk(ast.parse(template)) if isinstance(n, ast.Name)}
-            if all(given[letter] is not None for letter in used & given.keys()):
-                yield with_nodes(template, **given)
-        if name == "linear" and len(node.args) == 3:
-            yield ast.Call(node.func, [*node.args[:2], ast.Constant(None)], node.keywords)
-        if name not in NO_FUNCTIONS | FUNCTIONS.keys() and isinstance(node.func, ast.Name) and is_number(a):
-            yield a
-            if is_number(b):
-                yield b
-                yield ast.Call(node.func, [b, a, *node.args[2:]], node.keywords)
-
-
-def is_method(f: Any) -> bool:
-    """Whether a function is that of an array, whose argument is an axis."""
-    return isinstance(f, ast.Attribute) and not (isinstance(f.value, ast.Name) and f.value.id in LIBRARIES)
-
-
-def is_number(node: Any) -> bool:
-    """Whether an argument may be one: it is no text, none of what names no numbers, and no function."""
-    match node:
-        case (
-            None | ast.Constant(value=str() | None) | ast.Lambda() | ast.Dict() | ast.List() | ast.JoinedStr()
-        ):
-            return False
-        case ast.Compare() | ast.Call(func=ast.Name(id="namespace")):
-            return False
-        case ast.Name(id=name):
-            return name not in NO_NUMBERS
-    return True
 
 
 @dataclass(frozen=True)
@@ -234,10 +110,10 @@ def left_alone(parent: Any, field: str, node: Any) -> bool:
         case (_, ast.Expr() | ast.Call(func=ast.Name(id="namespace"))):
             return True
         case (_, ast.keyword(arg=arg)):
-            return arg is None or arg in NO_EXPRESSIONS
+            return arg is None or arg in written.NO_EXPRESSIONS
         case (ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)), _) if field == "args":
             method = isinstance(parent.func, ast.Attribute) and name in ("cumsum", "sum", "mean", "swapaxes")
-            return name in SETTLED or method
+            return name in written.SETTLED or method
     return field in ("slice", "returns", "decorator_list", "annotation") or (
         field == "func" and isinstance(node, ast.Name)
     )
@@ -327,18 +203,18 @@ def one_step(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     for place in list(places(tree, saves_more(f))):
         right = f"stands where {ast.unparse(place.around)} belongs"
         sets = set_by(place.statement, place.node)
-        near = names_in(place.statement) if len(known) <= MOST_NAMES else ()
+        near = names_in(place.statement) if len(known) <= written.MOST_NAMES else ()
         called = getattr(getattr(place.node, "func", None), "id", "")
         names = (*sets, *said_in(place.node), *place.within, *said_in(place.around))
         here = {name for name, line in known.items() if line < place.statement.lineno} - {*sets}
-        here &= {*WHOLE_NUMBERS, *near} & (
+        here &= {*written.WHOLE_NUMBERS, *near} & (
             asked if isinstance(place.holder, ast.Attribute | ast.Subscript) else here
         )
-        others_here = list(others(place.node, here))
+        others_here = list(written.others(place.node, here))
         for name in taking_the_same(called, f):
             others_here.append(ast.Call(ast.Name(name, ast.Load()), place.node.args, place.node.keywords))
-        if isinstance(place.holder, ast.keyword) and place.holder.arg in FACTORS:
-            others_here += [ast.Constant(1.0), with_nodes("a * a", a=place.node)]
+        if isinstance(place.holder, ast.keyword) and place.holder.arg in written.FACTORS:
+            others_here += [ast.Constant(1.0), written.with_nodes("a * a", a=place.node)]
         for new in others_here:
             shown = new if place.around is place.node else place.around
             yield made([(place, new)], shown, right, names, harm_of(place.node, new), called)
@@ -360,7 +236,7 @@ def exchanged_names(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
         some = sorted({*held} & known.keys() - asked_for_more(statement.value))
         right = f"stands where {ast.unparse(statement)} belongs"
         place = Place(statement, "value", None, statement.value, None, statement)
-        for a, b in combinations(some, 2) if len(held) > 2 and len(some) <= MOST_NAMES // 2 else ():
+        for a, b in combinations(some, 2) if len(held) > 2 and len(some) <= written.MOST_NAMES // 2 else ():
             new = deepcopy(statement.value)
             for n in ast.walk(new):
                 if isinstance(n, ast.Name):
@@ -384,18 +260,18 @@ def names_known(tree: Any, f: Any) -> dict[str, int]:
     choices = set[str]()
     for n in ast.walk(tree):
         match n:
-            case ast.Assign() | ast.AugAssign() | ast.For() if is_number(getattr(n, "value", n)):
+            case ast.Assign() | ast.AugAssign() | ast.For() if written.is_number(getattr(n, "value", n)):
                 for name in set_by(n, None):
                     known[name] = min(known.get(name, n.lineno), n.lineno)
             case ast.Compare(comparators=[ast.Constant(value=str()), *_]) | ast.keyword(arg=None):
                 choices |= {*names_in(n)}
-    return {name: line for name, line in known.items() if name not in NO_NUMBERS | choices}
+    return {name: line for name, line in known.items() if name not in written.NO_NUMBERS | choices}
 
 
 def one_everywhere(tree: Any, f: Any, made: Made) -> Iterator[Variant]:
     """A function that is called several times is another in each of its calls."""
     for name, some in repeated_calls(tree, saves_more(f)).items():
-        templates = [list(of_call(one.node, name)) for one in some]
+        templates = [list(written.of_call(one.node, name)) for one in some]
         for new in zip(*templates, strict=True) if len({*map(len, templates)}) == 1 else ():
             right = f"and so on stands wherever {name} belongs"
             yield made(list(zip(some, new, strict=True)), new[0], right, (name,))
@@ -431,7 +307,7 @@ def compiled(module: Any, f: Any) -> Any:
         warnings.simplefilter("ignore", SyntaxWarning)  # of programs that are none any more
         code = compile(ast.fix_missing_locations(module), f.__code__.co_filename, "exec")
     made = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == f.__name__)
-    return among(made, {**ELEMENTARY, **f.__globals__, "np": np}, f)
+    return among(made, {**written.ELEMENTARY, **f.__globals__, "np": np}, f)
 
 
 NOT_A_PROGRAM = (TypeError, AttributeError, KeyError, NameError)  # ran into by a text that was changed
