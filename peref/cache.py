@@ -47,23 +47,23 @@ class Cache:
                 what = "the cache ends in padding"
                 raise Misuse(f"{what}; say with seg which document the next tokens belong to")
             seg = np.repeat(before[:, -1:], T, 1)
-        whole: Any = None
+        segments: Any = None
         if seg is not None:
             before = np.ones((B, self.S), int) if before is None else before
-            whole = np.concatenate([before, seg], 1)
+            segments = np.concatenate([before, seg], 1)
         self.check_axes(cfg, positions)
-        if positions is None and whole is None:
+        if positions is None and segments is None:
             i = self.last(True) + np.arange(1, T + 1)
             return At(i, np.concatenate([self.j, i], -1), self.n, cfg.causal, cfg.window)
         if positions is None:
-            goes_on = np.cumprod(whole[:, self.S :] == whole[:, self.S - 1 : -1], 1).astype(bool)
+            goes_on = np.cumprod(segments[:, self.S :] == segments[:, self.S - 1 : -1], 1).astype(bool)
             onwards = self.last(goes_on[:, 0]) + 1 + np.arange(T)
-            positions = np.where(goes_on, onwards, positions_in(whole)[:, self.S :])
+            positions = np.where(goes_on, onwards, positions_in(segments)[:, self.S :])
         i, j = positions, self.j
         if i.shape[:-1] != j.shape[:-1]:
             lead = np.broadcast_shapes(i.shape[:-1], j.shape[:-1], (B,))
             i, j = np.broadcast_to(i, (*lead, T)), np.broadcast_to(j, (*lead, self.S))
-        return At(i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, whole).checked()
+        return At(i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, segments).checked()
 
     def check_axes(self, cfg: Config, positions: Any) -> None:
         """Raises Misuse where `positions` of new tokens, None where they go on, have not the axes of those

@@ -118,8 +118,8 @@ def score(
     row: dict[str, Any] = {"length": length} | in_units(mean, how.per_byte)
     row |= {"ppl": math.exp(min(mean, 700.0)), "stderr": None}
     if n > 1:
-        spread = float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum()))
-        row["stderr"] = in_units(spread, how.per_byte)["bpb"]
+        error = float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum()))
+        row["stderr"] = in_units(error, how.per_byte)["bpb"]
     return row | {"windows": n, "tokens": int(count.sum())}, total, count
 
 

@@ -242,16 +242,16 @@ def join_kept(old: Arrays, new: Arrays) -> tuple[Arrays, list[Any]]:
 
     The arrays are on the tape where `new` is, the cache never is.
     """
-    both, whole = {}, []
+    both, rows = {}, []
     for name, a in new.items():
         before = old.get(name)
         if isinstance(a, Var) or before is None:
-            whole.append(a if before is None else join(before.rows, a, axis=2))
-            both[name] = Kept(value(whole[-1]))
+            rows.append(a if before is None else join(before.rows, a, axis=2))
+            both[name] = Kept(value(rows[-1]))
         else:
             both[name] = before.joined(a)
-            whole.append(both[name].rows)
-    return both, whole
+            rows.append(both[name].rows)
+    return both, rows
 
 
 def around(pe: Encoding, hook: str, function: Callable) -> Encoding:

@@ -118,12 +118,12 @@ def left_in(group: Path, swap: int) -> int | None:
     what the machine has, as much as it may. What only caches files counts as free, for it is given up.
     """
     for limit, used, swap_limit, swap_used, cached, shared in GROUP_FILES:
-        read = lambda name: int((group / name).read_text())
+        number = lambda name: int((group / name).read_text())
         with contextlib.suppress(OSError, ValueError, KeyError):  # no such group, or "max"
             stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            left = max(0, read(limit) - read(used) + int(stat[cached]) - int(stat[shared]))
+            left = max(0, number(limit) - number(used) + int(stat[cached]) - int(stat[shared]))
             with contextlib.suppress(OSError, ValueError):
-                swap = min(swap, max(0, read(swap_limit) - read(swap_used)))
+                swap = min(swap, max(0, number(swap_limit) - number(swap_used)))
             return left + swap
     return None
 

@@ -129,8 +129,8 @@ class Lines:
         """
         with store.opened(self.path, os.O_RDWR | os.O_CREAT) as fd, explained(self.path, "cut back"):
             there = 0 < length <= os.fstat(fd).st_size
-            whole = length == 0 or (there and os.pread(fd, 1, length - 1) == b"\n")
-            if not whole or sha256 not in (None, digest_of(fd, length)):
+            complete = length == 0 or (there and os.pread(fd, 1, length - 1) == b"\n")
+            if not complete or sha256 not in (None, digest_of(fd, length)):
                 what = f"{self.path}: up to byte {length} it is not what the checkpoint says"
                 raise Damaged(f"{what}; it was altered: restore it from a copy")
             os.ftruncate(fd, length)

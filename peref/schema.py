@@ -60,14 +60,14 @@ def of_type(x: Any, name: str) -> bool:
     return isinstance(x, JSON_TYPES[name][0]) and (name in ("boolean", "") or not isinstance(x, bool))
 
 
-def misfit(x: Any, schema: Schema, at: str = "", whole: Schema | None = None) -> str:
+def misfit(x: Any, schema: Schema, at: str = "", root: Schema | None = None) -> str:
     """The first place where a value is not as a schema says, and what was expected; "" where it is.
 
-    `at` is the place of `x` in the value, `whole` the schema that this one is a part of.
+    `at` is the place of `x` in the value, `root` the schema that this one is a part of.
     """
-    whole = schema if whole is None else whole
+    root = schema if root is None else root
     if "$ref" in schema:
-        schema = whole["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+        schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
     for word, rule in schema.items():
         if word in KEYWORDS:
             kind, keeps, expected = KEYWORDS[word]
@@ -76,13 +76,13 @@ def misfit(x: Any, schema: Schema, at: str = "", whole: Schema | None = None) ->
                 said = schema.get("description", expected.format(names))
                 return f"{at or 'it'} is {brief(x)}; expected {said}"
         elif word == "oneOf":
-            if sum(not misfit(x, one, at, whole) for one in rule) != 1:
+            if sum(not misfit(x, one, at, root) for one in rule) != 1:
                 return f"{at or 'it'} is {brief(x)}; expected one of {len(rule)} kinds of value"
         elif word not in ABOUT:
             for one, of, where in parts(x, schema, word, at):
                 if of is False:
                     return f"{at or 'it'} has an unknown key, {brief(one)}"
-                if said := misfit(one, of, where, whole):
+                if said := misfit(one, of, where, root):
                     return said
     return ""
 

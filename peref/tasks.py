@@ -66,8 +66,8 @@ def passkey(rng: Any, n: int, text: np.ndarray, depth: float) -> Asked:
     first = int(rng.integers(0, len(text) - room + 1))
     place = round(depth * room)
     hay = text[first : first + room].tobytes()
-    whole = hay[:place] + needle + hay[place:] + QUESTION + digits
-    return [*whole[:-1]], [-1] * (n - DIGITS) + [*digits]
+    tokens = hay[:place] + needle + hay[place:] + QUESTION + digits
+    return [*tokens[:-1]], [-1] * (n - DIGITS) + [*digits]
 
 
 class Task(NamedTuple):
@@ -185,8 +185,8 @@ class Exercise:
         letters = rng.choice(LETTERS, n)
         if not self.alone:
             return letters
-        read, wanted = self.of_letters(letters)
-        return [*read, *wanted[:-1]], [-1] * n + wanted
+        question, wanted = self.of_letters(letters)
+        return [*question, *wanted[:-1]], [-1] * n + wanted
 
     def question(self, tokens: Any, targets: Any) -> tuple[list[int], list[int]]:
         """What a decoder alone reads of a sample up to its first question, and the answer to that."""
@@ -207,8 +207,8 @@ class Exercise:
         """These letters with their answers."""
         rows = [self.of_letters(letters) for letters in sources]
         found = Batch(*(np.full((len(rows), self.longest + 1), fill) for fill in (PADDING, 0, PADDING, -1)))
-        for (read, wanted), source, seg, tokens, targets in zip(rows, *found, strict=True):
-            source[: len(read)], seg[: len(read)] = read, 1
+        for (question, wanted), source, seg, tokens, targets in zip(rows, *found, strict=True):
+            source[: len(question)], seg[: len(question)] = question, 1
             tokens[: len(wanted)], targets[: len(wanted)] = [BEGIN, *wanted[:-1]], wanted
         return found
 

@@ -68,7 +68,7 @@ OF_LAYER = {  # of a layer: its axes, and what it is
     "ffn": ("BTC", "what the feed-forward gives, before a norm that follows"),
     "leaving": ("BTC", "the residual stream after the layer"),
 }
-WHOLE = {
+OUTSIDE = {
     "embedded": ("BTC", "what enters the first layer: factor, norm and positions of the embedding are in"),
     "final": ("BTC", "the residual stream after the last norm"),
     "logits": ("BTV", "logits of the next token"),
@@ -136,8 +136,8 @@ def byte_count(
         for layer in (layer for layer in chosen if layer < cfg_of.layers):
             more = sizes | {"E": cfg_of.layer(layer).experts}
             numbers += sum(size(OF_LAYER[name][0], more) for name in noted_in(cfg_of, layer))
-        whole = ("embedded", "final") if front else () if alone else WHOLE
-        numbers += sum(size(WHOLE[name][0], sizes) for name in whole)
+        outside = ("embedded", "final") if front else () if alone else OUTSIDE
+        numbers += sum(size(OUTSIDE[name][0], sizes) for name in outside)
     of_parameters = sum(math.prod(shape) for shape in parameters_of(cfg, chosen).values())
     return (2 * numbers + of_parameters if gradients else numbers) * np.dtype(dtype).itemsize
 
@@ -268,15 +268,15 @@ def trace(
     what does not fit into memory.
     """
     of = halves(cfg)[""]
-    host, read = check_tokens(of, tokens), None if source is None else check_tokens(of, source)
-    chosen, S = list(layers_of(cfg) if layers is None else layers), 0 if read is None else read.shape[1]
+    host, given = check_tokens(of, tokens), None if source is None else check_tokens(of, source)
+    chosen, S = list(layers_of(cfg) if layers is None else layers), 0 if given is None else given.shape[1]
     check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients, S)
     tape, notes, memory = Tape() if tape is None else tape, Notes(), None
     watched = tape.watch({name: params[name] for name in parameters_of(cfg, chosen)}) if gradients else {}
     leaves = {**params, **watched}
     if isinstance(cfg, Pair):
         notes.front, p = "encoder.", half_of(leaves, "encoder")
-        x = noted_pass(notes, chosen, last_norm, cfg.encoder, p, read, cfg.encoder.place(1, S))
+        x = noted_pass(notes, chosen, last_norm, cfg.encoder, p, given, cfg.encoder.place(1, S))
         notes.front, memory = "", Memory(x, np.ones((1, S), int))
     p = half_of(leaves, "decoder") if memory else leaves
     at = of.place(*host.shape) if at is None else at
@@ -314,22 +314,28 @@ def described(tensors: Arrays, wide: bool = False) -> Iterator[dict[str, Any]]:
         if of.startswith("parameter."):
             axes, says = described_parameter(of.removeprefix("parameter."), a.ndim, wide)
         else:
-            letters, says = WHOLE.get(last) or OF_LAYER[last]
+            letters, says = OUTSIDE.get(last) or OF_LAYER[last]
             axes = [*letters]
         says = f"gradient of the loss with respect to: {says}" if of != name else says
         yield {"name": name, "axes": axes, "says": says}
 
 
 def write(
-    path: Path, cfg: Config | Pair, tensors: Arrays, tokens: Any, at: At, read: Any = None, **about: Any
+    path: Path,
+    cfg: Config | Pair,
+    tensors: Arrays,
+    tokens: Any,
+    at: At,
+    encoder_tokens: Any = None,
+    **about: Any,
 ) -> None:
     """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
-    each is; of a pair with what its encoder `read` [1,S]. `about`: who made it (peref), of what (source), and
+    each is; of a pair with its `encoder_tokens` [1,S]. `about`: who made it (peref), of what (source), and
     whose names that was imported with (names).
     """
     first = next(iter(tensors.values()))
     said = {"format": "peref trace 1", **about, "dtype": first.dtype.name, "config": cfg.to_json()}
-    said |= {} if read is None else {"encoder_tokens": read.tolist()}
+    said |= {} if encoder_tokens is None else {"encoder_tokens": encoder_tokens.tolist()}
     said |= {"tokens": None if tokens is None else tokens.tolist(), "n": at.T}
     said |= {"seg": None if at.seg is None else at.seg.tolist(), "positions": at.i.tolist()}
     wide = any(half.qk_norm_over == "width" for half in halves(cfg).values())

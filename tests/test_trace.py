@@ -420,7 +420,7 @@ PAGE = PAGE_AT.read_text()
 
 def test_the_page_has_every_name():
     """With its axes and what it is, in the order of computation."""
-    whole = dict(traced.WHOLE)
+    whole = dict(traced.OUTSIDE)
     names = {"embedded": whole.pop("embedded")}
     names |= {f"layers.N.{name}": about for name, about in traced.OF_LAYER.items()} | whole
     rows = [f"| `{name}` | [{','.join(axes)}] | {says} |" for name, (axes, says) in names.items()]

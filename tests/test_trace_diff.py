@@ -19,7 +19,7 @@ from peref.evaluate import weights_of
 from peref.golden.spec.files import Tensor
 from peref.porting import unload
 from peref.runs import open_run
-from peref.trace import OF_LAYER, WHOLE, described, trace
+from peref.trace import OF_LAYER, OUTSIDE, described, trace
 from peref.trace_diff import other_config, other_steps
 from peref.trace_diff.evidence import collapsed
 from peref.trace_diff.first import renamed, walk_of
@@ -73,7 +73,7 @@ def rounded(x):
     return np.frombuffer(kept.tobytes(), np.float32).reshape(x.shape)
 
 
-COARSE = dict.fromkeys((*OF_LAYER, *WHOLE), lambda t, x: rounded(x))  # every tensor is kept in bfloat16
+COARSE = dict.fromkeys((*OF_LAYER, *OUTSIDE), lambda t, x: rounded(x))  # every tensor is kept in bfloat16
 
 
 def traced(cfg, params, dtype="F64", ways=(), names=None, at=None):

@@ -117,9 +117,9 @@ def compared(plan: Plan, given: Given) -> dict[str, Any]:
     work = list(comparison.entries(plan))
     with np.errstate(all="ignore"):
         costs = [cost(entry, root, plan, be) for entry in work]
-        whole = sum(map(sum, costs))
-        given.say("work", f"{counted(len(work), 'model')}, about {text.duration(whole)}; runs in {root}")
-        with given.signals.gently(), given.progress(round(whole), "s") as bar:
+        total = sum(map(sum, costs))
+        given.say("work", f"{counted(len(work), 'model')}, about {text.duration(total)}; runs in {root}")
+        with given.signals.gently(), given.progress(round(total), "s") as bar:
             both = zip(work, costs, strict=True)
             results = [one(entry, plan, root, be, bar, left) for entry, left in both]
     about: dict[str, Any] = {"bytes": plan.count, "text": plan.corpus.name}

@@ -137,11 +137,11 @@ class Bash(shells.BashComplete):
                 words[-1] += word
             else:
                 words.append(word)
-        self.whole = words[-1]
-        return words[:-1], self.whole
+        self.typed = words[-1]
+        return words[:-1], self.typed
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        begun = self.whole[: max(self.whole.rfind("="), self.whole.rfind(":")) + 1]
+        begun = self.typed[: max(self.typed.rfind("="), self.typed.rfind(":")) + 1]
         return f"{item.type},{item.value.removeprefix(begun)}"
 
 

@@ -126,8 +126,8 @@ def of_text(given: Given, found: Trained) -> Measuring:
     say(given, "protocol", f"{rule}{masked}")
     say(given, "backend", text.chosen(be.name, given.backend))
     byte = known.measure.removeprefix("bits/") if cfg.causal else known.measure.replace("bits/", "masked ")
-    rows, whole = [], len(loss.lengths(trained.L, longest)) * (part.size - 1)
-    with np.errstate(all="ignore"), given.progress(whole, f"{known.unit}s", scaled=True) as bar:
+    rows, total = [], len(loss.lengths(trained.L, longest)) * (part.size - 1)
+    with np.errstate(all="ignore"), given.progress(total, f"{known.unit}s", scaled=True) as bar:
         how = loss.Scoring(rule, be, bar.add, per_byte)
         for row in loss.evaluate(cfg, found.params, part, longest, how):
             rows.append(row)

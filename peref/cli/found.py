@@ -147,11 +147,11 @@ def tokens_of(known: Vocabulary, part: np.ndarray) -> tuple[np.ndarray, float]:
     """The tokens of a text that may be cut anywhere, and how many there are in a byte."""
     if known.of_bytes:
         return part, 1.0
-    whole = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
+    said = part.tobytes().decode("utf-8", errors="ignore")  # the last character may be cut
     if known.tokenizer is None:  # and so may be the first and last number
-        whole = " ".join(whole.split()[1:-1])
-    tokens = known.tokens(whole.encode())
-    return tokens, tokens.size / len(whole.encode()) if known.tokenizer else 1.0
+        said = " ".join(said.split()[1:-1])
+    tokens = known.tokens(said.encode())
+    return tokens, tokens.size / len(said.encode()) if known.tokenizer else 1.0
 
 
 def raw_text(run: Run, spec: str | None) -> data.Corpus:

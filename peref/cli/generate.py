@@ -71,8 +71,8 @@ def command(given: Given) -> Document:
         for token in generate(cfg, params, prompt, given.tokens, **sampling, be=be, memory=memory):
             written.append(token)
             said = known.text([*before, *written])
-            whole = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
-            if whole and not given.as_json:
+            complete = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
+            if complete and not given.as_json:
                 print(said[shown:], end="", flush=True)
                 shown = len(said)
     if not given.as_json:

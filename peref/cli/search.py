@@ -53,8 +53,8 @@ def command(given: Given) -> Document:
     given.say("run", f"{found.run.folder}{found.how}, step {found.step:,}")
     given.say("search", f"{count:,} evaluations of {each} {found.vocabulary.unit}s, seed {seed}")
     given.say("kept", str(reader.kept.path))
-    whole = count + lab.PARENTS + 3 + REPORTED * (1 + len(BESIDE))
-    with given.signals.gently(), np.errstate(all="ignore"), given.progress(whole, "step") as bar:
+    total = count + lab.PARENTS + 3 + REPORTED * (1 + len(BESIDE))
+    with given.signals.gently(), np.errstate(all="ignore"), given.progress(total, "step") as bar:
         best, nats = searched(reader, given, bar)
     rows, cells = [], []
     for name, mine in sorted(nats.items(), key=lambda one: one[1].mean()):

@@ -118,9 +118,9 @@ def task_command(given: Given) -> Document:
     if given.index is not None and given.index >= count:
         raise Misuse(f"--index is {given.index}; {given.file} has tasks 0 to {count - 1}")
     wanted = range(count) if given.index is None else [given.index]
-    done, whole = (sum(rows[n][key] for n in wanted) for key in ("step", "steps"))
+    done, total = (sum(rows[n][key] for n in wanted) for key in ("step", "steps"))
     if not all(rows[n]["result"] for n in wanted):
-        with given.progress(whole, "step", start=done) as bar:
+        with given.progress(total, "step", start=done) as bar:
             be = backend_of_sweep(sweep, given.threads, bar.line)
             with given.signals.gently(), np.errstate(all="ignore"):
                 for n, record in lab.work(sweep, wanted, be, bar.stopping, bar.line):
@@ -201,12 +201,12 @@ def sweep_of(sheet: Sheet, asking: bool = True) -> Sweep:
     """
     file, document, runs = sheet
     try:
-        whole = {key: fitting(key, document[key], kind) for key, kind in OF_ALL.items() if key in document}
+        top = {key: fitting(key, document[key], kind) for key, kind in OF_ALL.items() if key in document}
         entries, said = zip(*entries_of(document, Path(file).parent), strict=True)
-        spec = data.lasting(whole.get("data", data.DEFAULT), Path(file).parent)
-        backend = backends.resolved(whole.get("backend", "auto"), entries[0].recipe.dtype)
-        longest = whole.get("to", 4 * max(one.cfg.L for one in entries))
-        on = data.corpus(spec), spec, whole.get("bytes", BYTES)
+        spec = data.lasting(top.get("data", data.DEFAULT), Path(file).parent)
+        backend = backends.resolved(top.get("backend", "auto"), entries[0].recipe.dtype)
+        longest = top.get("to", 4 * max(one.cfg.L for one in entries))
+        on = data.corpus(spec), spec, top.get("bytes", BYTES)
         sweep = Sweep(*on, entries, said, longest, Path(runs), backend, share.code())
         if asking:
             refuse(sweep)
@@ -256,8 +256,8 @@ def points(table: dict[str, Any], here: Path) -> Iterator[dict[str, Any]]:
             values = value if isinstance(value, list) else [value]
             lists[key] = [fitting(key, one, KINDS[key]) for one in values]
     if "pe" in lists:  # files by their whole path
-        whole = lambda name: str(here / name[0].strip()) if is_path(name[0]) else spelled(name[0].strip())
-        lists["pe"] = [re.sub("[^,+]+", whole, pe) for pe in lists["pe"]]
+        named = lambda name: str(here / name[0].strip()) if is_path(name[0]) else spelled(name[0].strip())
+        lists["pe"] = [re.sub("[^,+]+", named, pe) for pe in lists["pe"]]
     for point in itertools.product(*lists.values()):
         yield dict(zip(lists, point, strict=True))
 
@@ -307,8 +307,8 @@ def totals(rows: list[dict[str, Any]]) -> str:
     """How many tasks are in which state, and steps."""
     states = [row["state"] for row in rows]
     said = ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
-    done, whole = (sum(row[key] for row in rows) for key in ("step", "steps"))
-    return f"{said}; {done:,} of {counted(whole, 'step')}"
+    done, total = (sum(row[key] for row in rows) for key in ("step", "steps"))
+    return f"{said}; {done:,} of {counted(total, 'step')}"
 
 
 def document_of(given: Given, sweep: Sweep, wanted: Any = None) -> Document:

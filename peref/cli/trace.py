@@ -67,9 +67,10 @@ def command(given: Given) -> Document:
         x = hidden_states(given.states, cfg, given.layer, dtype)
         T, layers = x.shape[1], [given.layer]
     else:
-        read = lambda said: (numbers if given.prompt is None else known.prompt)(said).astype(np.int64)[None]
-        tokens = read(given.tokens if given.prompt is None else given.prompt)
-        source = None if given.source is None else read(given.source)
+        tokens_of = numbers if given.prompt is None else known.prompt
+        as_row = lambda said: tokens_of(said).astype(np.int64)[None]
+        tokens = as_row(given.tokens if given.prompt is None else given.prompt)
+        source = None if given.source is None else as_row(given.source)
         T, layers = tokens.size, chosen_layers(given.layers, cfg)
     S = 0 if source is None else source.size
     at = placed(halves(cfg)[""], T, given.place)

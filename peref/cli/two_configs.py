@@ -40,9 +40,9 @@ def of_both(first: tuple[str, Found, Any, str], second: tuple[str, Found, Any, s
 def differences(first: Read, second: Read) -> dict[str, Any]:
     """All of it as data. Where one of them is read in part, encodings alone are compared."""
     both = (first, second)
-    whole = None not in (first[2], second[2])
-    of_model = [model_facts(cfg) if whole and cfg else {} for _, _, cfg, _ in both]
-    of_layer = layer_facts if whole else encoding_facts
+    complete = None not in (first[2], second[2])
+    of_model = [model_facts(cfg) if complete and cfg else {} for _, _, cfg, _ in both]
+    of_layer = layer_facts if complete else encoding_facts
     layers = [
         [of_layer(cfg, n) for n in range(cfg.layers)] if cfg else rotation_facts(found)
         for _, found, cfg, _ in both
@@ -56,7 +56,7 @@ def differences(first: Read, second: Read) -> dict[str, Any]:
     numbers = [len(one) for one in layers]
     beside = unlike(*({k: facts.get(k) for k in AROUND} for facts in of_model))
     sizes = [{k: facts.get(k) for k in SIZES_OF_A_MODEL} for facts in of_model]
-    if not whole:
+    if not complete:
         sizes = [{"L": found.longest, "layers": found.layers} for _, found, _, _ in both]
     first_apart = next((group["layers"][0] for group in groups.values()), None)
     return {

@@ -177,8 +177,8 @@ def symbols_of(encoding: Encoding) -> dict[str, str]:
     known, found = {**SYMBOLS, **encoding.symbols}, {}
     for word in re.findall(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*", encoding.formula):
         stem, _, index = word.partition("_")
-        whole = word in encoding.symbols or (word in known and word not in stems)
-        for name in [word] if whole else [stems.get(stem, stem), index]:
+        one_symbol = word in encoding.symbols or (word in known and word not in stems)
+        for name in [word] if one_symbol else [stems.get(stem, stem), index]:
             if name in known:
                 found[name] = known[name]
     if found.get("i") == SYMBOLS["i"] and "j" not in found:

@@ -148,7 +148,7 @@ def dictionaries(top: Keys, groups: dict[str, Layers]) -> list[tuple[str, Keys, 
     scaled = here.values.get("rope_type", here.values.get("type", "default")) != "default"
     if local is None and top.kind in facts.UNSCALED and scaled:
         own = facts.OWN["rope_theta"][top.kind]
-        local = replace(here, read=set()).number("rope_theta") or top.first(BASES)[1] or own
+        local = replace(here, asked=set()).number("rope_theta") or top.first(BASES)[1] or own
         top.notes.append(Note("differs", here.where, facts.DIFFERS["unscaled"]))
     if local is None:
         return [("", here, None, ())]

@@ -48,7 +48,7 @@ class Keys:
     values: Mapping[str, Any]
     where: str = ""  # its place in the file, "" for the top
     notes: list[Note] = field(default_factory=list)
-    read: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
     kind: str = ""
 
     def note(self, kind: str, key: str, says: str) -> None:
@@ -63,7 +63,7 @@ class Keys:
 
     def get(self, key: str, *kinds: type) -> Any:
         """The value, None where it is absent or null. Raises Misuse for one of another kind."""
-        self.read.add(key)
+        self.asked.add(key)
         value = self.values.get(key)
         odd = isinstance(value, bool) and bool not in kinds
         if value is not None and (odd or not isinstance(value, kinds)):
@@ -106,7 +106,7 @@ class Keys:
     def rest(self) -> Iterator[tuple[str, Any]]:
         """What is on and nobody asked for."""
         for key, value in self.values.items():
-            if key not in self.read and value is not None and value is not False:
+            if key not in self.asked and value is not None and value is not False:
                 yield key, value
 
     def needed(self, key: str, of: str) -> float:

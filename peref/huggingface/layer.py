@@ -52,8 +52,8 @@ class Layer:
 
     def base(self) -> float:
         if self.base_of_type is not None:
-            self.keys.read.add("rope_theta")
-            self.top.read.update(BASES)
+            self.keys.asked.add("rope_theta")
+            self.top.asked.update(BASES)
             return self.base_of_type
         now = "Hugging Face takes the inner one now, and took the outer one before rope_parameters"
         inside, _, outside = self.both("rope_theta", BASES, now)
@@ -75,9 +75,9 @@ class Layer:
     def head(self) -> int:
         """The width of a head."""
         if (turning := self.latent) is not None:
-            whole = (self.top.own("qk_nope_head_dim", "size") or 0) + turning
-            self.top.differs("qk_rope_head_dim", "qk_rope_head_dim", turning=turning, whole=whole)
-            return whole
+            width = (self.top.own("qk_nope_head_dim", "size") or 0) + turning
+            self.top.differs("qk_rope_head_dim", "qk_rope_head_dim", turning=turning, whole=width)
+            return width
         for key in ("global_head_dim",) * (self.label == "full_attention") + ("head_dim",):
             if (given := self.top.own(key, "size")) is not None:
                 return given

@@ -267,15 +267,15 @@ def losses_of(
     summed over cells of plan.grid[0] bytes.
     """
     check_evaluation(entry.at(plan.longest), params, plan.text, plan.longest)
-    placed, cell, read = be.place(params), plan.grid[0], 0
+    placed, cell, done = be.place(params), plan.grid[0], 0
 
     def cells(n: int, protocol: Protocol) -> list[float]:
         found = np.zeros(plan.count)
         for _, first, stop, nll, _ in scored(entry.at(n), placed, plan.text, n, Scoring(protocol, be)):
             found[first:stop] = nll
-            nonlocal read
-            read += stop - first
-            progress(read / (plan.count * (len(plan.grid) + 1)))
+            nonlocal done
+            done += stop - first
+            progress(done / (plan.count * (len(plan.grid) + 1)))
         if not np.isfinite(found).all():
             raise Diverged(
                 f"{entry.label} at length {n}: a loss is not finite; train again with a lower --rate"

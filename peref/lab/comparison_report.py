@@ -225,8 +225,8 @@ def panels(found: Document) -> Iterator[Panel]:
         yield Panel("By length", "length (bytes)", "bits/byte", marks=trained, **how)
         yield by_position(found, trained)
         return
-    whole = [("y", 0.0, ""), ("y", 1.0, "")]  # a share is between
-    marks = [*trained, ("y", SURE, f"{SURE:.0%}"), *whole]
+    ends = [("y", 0.0, ""), ("y", 1.0, "")]  # a share is between
+    marks = [*trained, ("y", SURE, f"{SURE:.0%}"), *ends]
     yield Panel("Exactly right, by length", "length", SHARE, marks=marks, **how)
     if "by_depth" in found["entries"][0]["rows"][0]:
         for label in labels_of(found):
@@ -236,7 +236,7 @@ def panels(found: Document) -> Iterator[Panel]:
                 Curve(depths, row, f"length {n:,}", of=(k, len(lengths)), points=True)
                 for k, (n, row) in enumerate(zip(lengths, means, strict=True))
             ]
-            yield Panel(f"{label}: by depth", "where in it the answer stands (%)", SHARE, of, marks=whole)
+            yield Panel(f"{label}: by depth", "where in it the answer stands (%)", SHARE, of, marks=ends)
 
 
 def by_position(found: Document, marks: Sequence[Any]) -> Panel:

@@ -216,8 +216,8 @@ def entries_read(of: Any, p: Any) -> Any:
     ((name, table),) = p.items()
     n = np.arange(table.size, dtype=np.float64).reshape(table.shape)
     once, twice = of({name: n}), of({name: n * n})
-    whole = np.isfinite(once).all() and (once == np.round(once)).all() and (twice == once * once).all()
-    return once if whole and len(np.unique(once)) > 1 else None
+    integral = np.isfinite(once).all() and (once == np.round(once)).all() and (twice == once * once).all()
+    return once if integral and len(np.unique(once)) > 1 else None
 
 
 def row_panels(entries: Any, what: str) -> list[Panel | Image]:
@@ -227,11 +227,11 @@ def row_panels(entries: Any, what: str) -> list[Panel | Image]:
     first = [int(n) for n in np.flatnonzero(np.diff(rows)) + 1]
     few = len(shared) < len(rows) // 2
     row, note = "row, counted from the first that is read", "are learned: --run draws those of a run"
-    read, counts = Curve(where, rows, steps=True), Curve(np.arange(len(shared)), shared, points=True)
+    curve, counts = Curve(where, rows, steps=True), Curve(np.arange(len(shared)), shared, points=True)
     title, y = f"how many {what}s share a row", f"{what}s up to {len(rows) - 1:,}"
     log = {"log": "x", **bucket_marks(first)} if few else {}
     return [
-        Panel(f"row of the learned table over {what}", f"{what} (tokens)", row, [read], **log),
+        Panel(f"row of the learned table over {what}", f"{what} (tokens)", row, [curve], **log),
         Panel(title, row, y, [counts], log="y", note=f"the numbers in the table {note}"),
     ]
 

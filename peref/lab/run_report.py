@@ -82,8 +82,8 @@ def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
     if not (seeing := [run for run in runs if run.heads]):
         return found
     mean = lambda run: np.mean([entropy(a) for a in run.heads.values()], 0)
-    spread = [Curve(run.queries, mean(run), run.name) for run in seeing]
-    found.append(entropy_panel("Entropy of attention, mean of all heads", spread, trained))
+    entropies = [Curve(run.queries, mean(run), run.name) for run in seeing]
+    found.append(entropy_panel("Entropy of attention, mean of all heads", entropies, trained))
     far: list[Curve] = []
     for run in seeing:
         far += distances(run, mean_of([*run.heads.values()]), run.name, dashed=len(runs) == 1)
@@ -126,8 +126,8 @@ def entropy_of(run: Looked) -> dict[str, float | None]:
 
 def normalised(weights: np.ndarray) -> np.ndarray:
     """Each row as parts of 1."""
-    whole = np.nansum(np.abs(weights), 1, keepdims=True)
-    return np.abs(weights) / np.maximum(whole, np.finfo(float).tiny)
+    total = np.nansum(np.abs(weights), 1, keepdims=True)
+    return np.abs(weights) / np.maximum(total, np.finfo(float).tiny)
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:

@@ -147,12 +147,12 @@ def text(s: Subject, given: Given) -> list[str]:
     m, x, A = s.model(given), tokens(2, 9), s.axes
     i = image(A)
     i[..., :2], i[..., 7:] = np.arange(2), [20, 21]
-    whole, memory = m.logits(x, positions=i), m.decode(x[:, :2])[1]
+    full, memory = m.logits(x, positions=i), m.decode(x[:, :2])[1]
     memory = m.decode(x[:, 2:7], memory, positions=i[..., 2:7])[1]
     said = refused("positions after an image that nobody gave", m.decode, x[:, 7:], memory)
     y, memory = m.decode(x[:, 7:8], memory, positions=np.array([20]))
-    same(y, whole[:, 7:8], EXACT, "logits of the first text behind an image")
-    same(m.decode(x[:, 8:], memory)[0], whole[:, 8:], EXACT, "logits of text that goes on from there")
+    same(y, full[:, 7:8], EXACT, "logits of the first text behind an image")
+    same(m.decode(x[:, 8:], memory)[0], full[:, 8:], EXACT, "logits of text that goes on from there")
     fresh = m.decode(x[:, 7:], memory, seg=np.full((2, 2), 5))[0]
     same(fresh, m.logits(x[:, 7:]), EXACT, "logits of a document that begins behind an image")
     return [said]
@@ -182,11 +182,11 @@ def axes(s: Subject) -> list[str]:
     if A == 1:
         return [refused("three axes of positions", m.logits, x, positions=image(3))]
     i = image(A)
-    whole = m.logits(x, positions=i)
-    if not abs(whole - m.logits(x)).max() > 1e-3:
+    full = m.logits(x, positions=i)
+    if not abs(full - m.logits(x)).max() > 1e-3:
         raise broken(f"positions of {A} axes change nothing")
     for cuts in ((2,), (4,), (2, 7), tuple(range(1, 9))):
-        same(m.chunked(x, cuts, i), whole, EXACT, f"logits of an image cut at {cuts}")
+        same(m.chunked(x, cuts, i), full, EXACT, f"logits of an image cut at {cuts}")
     for cuts in ((), (2, 5)):
         how = f", positions of several axes, cut at {cuts}"
         small.documents_alone(m, x, m.chunked(x, cuts, i, small.SEGMENTS), how, i)

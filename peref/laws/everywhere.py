@@ -178,10 +178,10 @@ def decoding(s: Subject, pieces: Any = PIECES) -> None:
     rows = np.arange(9) + np.array([[0], [4]])
     places = [None, 5 + np.arange(9), rows[None] if s.encoding.axes == 2 else rows]
     for i in places:
-        whole = m.logits(x, positions=i)
+        full = m.logits(x, positions=i)
         where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
         for cuts in pieces:
-            same(m.chunked(x, cuts, i), whole, EXACT, f"logits of 9 tokens cut at {cuts}{where}")
+            same(m.chunked(x, cuts, i), full, EXACT, f"logits of 9 tokens cut at {cuts}{where}")
     later = m.decode(x[:, :4], positions=3 + np.arange(4))[1]
     want = m.logits(x, positions=3 + np.arange(9))[:, 4:]
     same(m.decode(x[:, 4:], later)[0], want, EXACT, "logits of tokens that go on from position 7")

@@ -94,9 +94,9 @@ class Subject:
         facts |= {"pairs": cfg.layer(0).layout}
         return self.loop(hook, **{**facts, **cfg.pe[0][1], **more}) if self.loop else None
 
-    def real(self, *whole: Any) -> list[Any]:
+    def real(self, *integers: Any) -> list[Any]:
         """These positions, and real ones where they are claimed."""
-        return [*whole, REAL][: len(whole) + ("real_positions" in self.claims())]
+        return [*integers, REAL][: len(integers) + ("real_positions" in self.claims())]
 
     def far(self, count: int) -> list[Any]:
         """Positions of `count` tokens in order, out of order, and real ones where they are claimed."""

@@ -69,9 +69,9 @@ def decays_of(g, runs, cut, dtype):
     """
     xp, g = namespace(g), g[:, :, cut].astype("float64")
     left = lambda x, share=True: (xp.exp(x) * share).astype(dtype)
-    pairs, begin, end, whole = breaks(xp, runs, cut)
+    pairs, begin, end, reaches = breaks(xp, runs, cut)
     into, out_of = left(g.cumsum(2), begin[:, None, :, None]), left(sum_after(g), end[:, None, :, None])
-    over = transposed(left(g.sum(2, keepdims=True), whole[:, None, :, None]))
+    over = transposed(left(g.sum(2, keepdims=True), reaches[:, None, :, None]))
     halvings, size, g = [], 1, filled_up(g, 1 << (g.shape[2] - 1).bit_length())
     while size < g.shape[2]:
         first, second = block_pairs(g, size)
@@ -154,13 +154,13 @@ def delta_backward(saved, dy, dlast=None):
         of_g = lambda x, like=gc: unbroadcast(x, like.shape)
         dx = matmul(kc * out_of, ds) + matmul(transposed(p), d)  # 5, 4
         dk = matmul(x, transposed(ds)) * out_of  # 5
-        whole = unbroadcast((ds * s).sum(-1, keepdims=True) * over, over.shape)  # 5
+        dtotal = unbroadcast((ds * s).sum(-1, keepdims=True) * over, over.shape)  # 5
         dr = matmul(d, transposed(s)) * into  # 4
         ds = ds * over + matmul(transposed(rc * into), d)  # 5, 4
         dp = xp.where(pairs, matmul(d, transposed(x)), 0)  # 4
         n = xp.arange(dp.shape[2])
         own = xp.where(n[:, None] == n, dp, 0).sum(-1, keepdims=True)  # 1
-        dg = sum_since(of_g(rc * dr)) + sum_before(of_g(kc * dk)) + transposed(whole)  # 5, 4
+        dg = sum_since(of_g(rc * dr)) + sum_before(of_g(kc * dk)) + transposed(dtotal)  # 5, 4
         dr_pairs, dk_pairs, dg_pairs = products_backward(dp, rc, kc, gc, halvings, matmul)  # 1
         dr, dk, dg, da = dr + own * kc + dr_pairs, dk + own * rc + dk_pairs, dg + dg_pairs, None
         if a is not None:

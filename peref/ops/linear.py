@@ -61,13 +61,13 @@ def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
     """
     xp = namespace(low)
     M, size = low.shape[-1], 1
-    whole = 1 << (M - 1).bit_length()
-    filled = xp.zeros((*low.shape[:-2], whole, whole), low.dtype)
+    padded = 1 << (M - 1).bit_length()
+    filled = xp.zeros((*low.shape[:-2], padded, padded), low.dtype)
     filled[..., :M, :M] = low
-    found = xp.ones((*low.shape[:-2], whole, 1, 1), low.dtype)
-    while size < whole:
+    found = xp.ones((*low.shape[:-2], padded, 1, 1), low.dtype)
+    while size < padded:
         a, c = found[..., 0::2, :, :], found[..., 1::2, :, :]
-        below = [filled[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)]
+        below = [filled[..., n + size : n + 2 * size, n : n + size] for n in range(0, padded, 2 * size)]
         corner = stacked(below, -3)
         found = doubled(found, -matmul(matmul(c, corner), a))
         size *= 2

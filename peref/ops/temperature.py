@@ -33,14 +33,14 @@ def factor_at(kind: Temperature, i: Any, L: int, slope: float) -> Any:
 def tempered_forward(q, s, *, factor):
     """q times factor, and times s where there is one: q [B,H,T,D], s [H], factor [T] or [B,T]."""
     by = factor.reshape(-1, 1, factor.shape[-1], 1)  # [B or 1,1,T,1]
-    whole = (by if s is None else by * s[:, None, None]).astype(q.dtype)
-    return q * whole, (q, s, by, whole)
+    product = (by if s is None else by * s[:, None, None]).astype(q.dtype)
+    return q * product, (q, s, by, product)
 
 
 def tempered_backward(saved, dy):
     """The gradients of q [B,H,T,D] and of s [H] or None; the factor is data."""
-    q, s, by, whole = saved
-    return dy * whole, None if s is None else (dy * q * by).sum((0, 2, 3)).astype(s.dtype)
+    q, s, by, product = saved
+    return dy * product, None if s is None else (dy * q * by).sum((0, 2, 3)).astype(s.dtype)
 
 
 tempered = Op(tempered_forward, tempered_backward)

@@ -19,9 +19,9 @@ def chunks(log_w, runs, chunk):
     runs = xp.zeros((1, T), int) if runs is None else runs
     for start in range(0, T, chunk):
         cut = slice(start, min(start + chunk, T))
-        pairs, begin, end, whole = breaks(xp, runs, cut)
+        pairs, begin, end, reaches = breaks(xp, runs, cut)
         c = xp.maximum(log_w[:, :, cut], FORGOTTEN).cumsum(2, dtype=xp.float64)
         before, total = xp.concatenate([xp.zeros_like(c[:, :, :1]), c[:, :, :-1]], 2), c[:, :, -1:]
         out_of = (xp.exp(total - c) * end[:, None, :, None]).astype(log_w.dtype)
-        over = transposed((xp.exp(total) * whole[:, None, :, None]).astype(log_w.dtype))
+        over = transposed((xp.exp(total) * reaches[:, None, :, None]).astype(log_w.dtype))
         yield cut, pairs[:, None], begin[:, None, :, None], before, c, out_of, over

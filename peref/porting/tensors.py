@@ -107,16 +107,16 @@ class Row(NamedTuple):
     def joined(self, params: Mapping[str, Any]) -> Any:
         """Theirs of ours."""
         pieces = [self.grouped(params[name]) for name in self.ours]
-        whole = namespace(*pieces).concatenate(pieces, self.first + 1).reshape(self.straight())
-        return whole.swapaxes(-1, -2).copy() if self.turned else whole.reshape(self.public_shape)
+        joined = namespace(*pieces).concatenate(pieces, self.first + 1).reshape(self.straight())
+        return joined.swapaxes(-1, -2).copy() if self.turned else joined.reshape(self.public_shape)
 
-    def parted(self, whole: Any, dtype: Any) -> Arrays:
+    def parted(self, joined: Any, dtype: Any) -> Arrays:
         """Ours of theirs, each with memory of its own, as `dtype` where that is not None."""
-        whole = self.grouped(whole.swapaxes(-1, -2) if self.turned else whole.reshape(self.straight()))
+        joined = self.grouped(joined.swapaxes(-1, -2) if self.turned else joined.reshape(self.straight()))
         begin, found = 0, {}
         for name, shape in self.ours.items():
             end = begin + shape[self.first] // self.groups
-            part = whole[(slice(None),) * (self.first + 1) + (slice(begin, end),)]
+            part = joined[(slice(None),) * (self.first + 1) + (slice(begin, end),)]
             found[name], begin = copied(part, shape, dtype), end
         return found
 
@@ -265,8 +265,8 @@ def load(
             continue
         for name, a in row.parted(given[row.theirs], dtype).items():
             found.setdefault(name, []).append(a)
-    whole = lambda name, parts: namespace(*parts).stack(parts) if apart and ".experts." in name else parts[0]
-    return {name: whole(name, parts) for name, parts in found.items()}
+    one = lambda name, parts: namespace(*parts).stack(parts) if apart and ".experts." in name else parts[0]
+    return {name: one(name, parts) for name, parts in found.items()}
 
 
 def unload(

@@ -150,10 +150,11 @@ def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) 
     found, large = list[str](), np.abs(want) > 1e-6 * np.abs(want).max()
     ratios = got[large] / want[large]
     middle = float(np.median(ratios))
-    spread, apart = float(np.abs(ratios - middle).max()), float(np.abs(got - want).max() / np.abs(want).max())
+    deviation = float(np.abs(ratios - middle).max())
+    apart = float(np.abs(got - want).max() / np.abs(want).max())
     if apart < 1e-4:  # nor is rounding a factor
         found.append(f"it is off by {apart:.1g} of its largest number at most")
-    elif spread <= 0.02 * abs(middle) and spread < abs(middle - 1):
+    elif deviation <= 0.02 * abs(middle) and deviation < abs(middle - 1):
         found.append(f"it is {middle:.6g} times what it must be")
     elif middle < 0 and np.corrcoef(got.ravel(), -want.ravel())[0, 1] > 0.999:
         found.append("it has the opposite sign")
@@ -208,10 +209,10 @@ def collapsed(names: Sequence[str], known: Iterable[str]) -> list[str]:
         if found := OF_A_LAYER.match(name):
             of_layer.setdefault((found[1], int(found[2])), []).append(name)
     for front in ("gradient.", "gradient.parameter."):
-        whole = [name for name in steps if name.startswith(front)]
-        if whole and left.issuperset(whole):
+        group = [name for name in steps if name.startswith(front)]
+        if group and left.issuperset(group):
             said[f"every {front[:-1]}".replace(".", " of a ")] = []
-            left -= {*whole}
+            left -= {*group}
     for name in names:
         found = OF_A_LAYER.match(name)
         key = (found[1], int(found[2])) if found else ("", -1)

@@ -102,8 +102,8 @@ def written_into(path: Path) -> tuple[dict[str, Any] | None, set[str]]:
         length = min(int.from_bytes(first, "little"), LONGEST_HEADER)
         header = whole_header(first + file.read(length), str(path))
     note = header.pop("__metadata__", None)
-    whole: Any = None if misfit(note, NOTE) else strict_json(note["peref"].encode(), str(path))
-    meta = None if misfit(whole, fields({"meta": BEGINNING})) else whole["meta"]
+    said: Any = None if misfit(note, NOTE) else strict_json(note["peref"].encode(), str(path))
+    meta = None if misfit(said, fields({"meta": BEGINNING})) else said["meta"]
     return meta, {*header}
 
 
@@ -164,8 +164,8 @@ def walk_of_both(
     memory = Memory(encoder.theirs["final"], np.ones((1, encoder.engine.at.T), int))
     second = {**words, "config": config, "tensors": [*rest.values()]}
     mine = {name: ours[name] for name in rest}
-    whole = (words, params)
-    walk = walk_of(Traces(mine, came, second, limit, q, walk.notes, memory=memory, whole=whole))
+    pair = (words, params)
+    walk = walk_of(Traces(mine, came, second, limit, q, walk.notes, memory=memory, pair=pair))
     return replace(walk, agree=(*agree, *walk.agree), missing=(*missing, *walk.missing))
 
 

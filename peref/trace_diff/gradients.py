@@ -69,10 +69,10 @@ def of_norm(t: Traces, x: Any, off: Any) -> Iterator[str]:
         yield "it is off along the tensor itself, token by token: what a norm divides by is no constant"
 
 
-def of_tied(read: Any, got: Any, want: Any) -> Iterator[str]:
-    """The embedding that is the head too; `read`: which tokens are read."""
+def of_tied(used: Any, got: Any, want: Any) -> Iterator[str]:
+    """The embedding that is the head too; `used`: which tokens are read."""
     beyond = np.abs(got - want) > ALIKE * np.abs(want).max()
-    if not got[~read].any():
+    if not got[~used].any():
         yield "it is 0 in rows of tokens that are not read: what it gets as the head is missing"
-    elif not beyond[~read].any():
+    elif not beyond[~used].any():
         yield "it is right in rows of tokens that are not read: what it gets as the embedding is wrong"

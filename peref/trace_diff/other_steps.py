@@ -59,11 +59,11 @@ ROTATIONS: dict[str, Callable] = {  # of (angles, gain of q, gain of k, D)
     "cos and sin are kept in float16": with_tables_of(11),
 }
 TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
-    "is of the position after": lambda f, i, whole: f(i + 1),
-    "is of the position before": lambda f, i, whole: f(np.maximum(i - 1, 0)),
-    "divides": lambda f, i, whole: 1 / whole,
-    "is there twice": lambda f, i, whole: whole * whole,
-    "is that of the last token": lambda f, i, whole: 0 * whole + whole[..., -1:],
+    "is of the position after": lambda f, i, factor: f(i + 1),
+    "is of the position before": lambda f, i, factor: f(np.maximum(i - 1, 0)),
+    "divides": lambda f, i, factor: 1 / factor,
+    "is there twice": lambda f, i, factor: factor * factor,
+    "is that of the last token": lambda f, i, factor: 0 * factor + factor[..., -1:],
 }
 
 
@@ -94,7 +94,7 @@ def of_tables(engine: Engine, layer: int) -> Iterator[Said]:
         yield f"layer {layer}: {does}", says, {"once": with_other_sides}
     for words, f in TEMPERATURES.items() if kind.temperature != "none" else ():
         says = f"it is {kind.temperature} at the positions of the trace (peref explain temperature)"
-        change = with_tables("factor", lambda whole, f=f: f(kind.factor, i, whole))
+        change = with_tables("factor", lambda factor, f=f: f(kind.factor, i, factor))
         yield f"layer {layer}: the temperature {words}", says, change
 
 

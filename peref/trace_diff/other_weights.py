@@ -124,9 +124,9 @@ def of_projections(cfg: Config, w: Any, maps: Any, layer: int) -> Iterator[tuple
             if all(f"{role}norm" in maps for role in some):
                 norms = {f"{layer}.{role}norm.weight": moved(maps[f"{role}norm"]["weight"]) for role in some}
                 yield f"{said}, with their norms", weights | norms
-    whole, C = np.concatenate([w[role] for role in "qkv"]), w["q"].shape[1]
+    stacked, C = np.concatenate([w[role] for role in "qkv"]), w["q"].shape[1]
     each = [w[role].reshape(G, -1, D, C) for role in "qkv"]
-    grouped = np.split(whole.reshape(G, -1, D, C), [H // G, H // G + 1], 1)
+    grouped = np.split(stacked.reshape(G, -1, D, C), [H // G, H // G + 1], 1)
     behind = np.split(np.concatenate(each, 1).reshape(-1, C), [H * D, (H + G) * D])
     said = f"q, k and v of layer {layer} are cut out of one matrix"
     for words, parts in (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from peref.errors import Misuse
-from peref.trace import OF_LAYER, WHOLE
+from peref.trace import OF_LAYER, OUTSIDE
 from peref.trace_diff.other_config import of_encodings, of_fields, of_other_members, of_place, of_settings
 from peref.trace_diff.other_steps import of_ends, of_rows, of_streams, of_tables
 from peref.trace_diff.other_weights import of_weights
@@ -43,7 +43,7 @@ def other_engine(engine: Engine, cfg: Any = (), params: Any = (), at: Any = (), 
 
 ATTENDING = {"q_turned", "k_turned", "bias", "scores", "probabilities", "heads"}
 MIXING = {"ffn", "output", *ATTENDING}
-ALL_STEPS = {*OF_LAYER, *WHOLE}
+ALL_STEPS = {*OF_LAYER, *OUTSIDE}
 # The likely and simple ones first: what gives them; of which layers ("members": each kind of layer in the
 # cycle, "layers": some that may be wrong, "model": none); the steps that they change
 FAMILIES: tuple[tuple[Callable[[Engine, int], Iterator[Said]], str, set[str]], ...] = (
@@ -56,7 +56,7 @@ FAMILIES: tuple[tuple[Callable[[Engine, int], Iterator[Said]], str, set[str]], .
     (of_rows, "members", set(OF_LAYER)),
     (of_streams, "members", set(OF_LAYER)),
     (of_weights, "layers", ALL_STEPS),
-    (of_ends, "model", set(WHOLE)),
+    (of_ends, "model", set(OUTSIDE)),
 )
 
 

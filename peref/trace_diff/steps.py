@@ -26,7 +26,7 @@ from peref.ops.place import At
 from peref.ops.shape import add
 from peref.parameters import shapes_of
 from peref.passes import Memory, Pass, start_pass
-from peref.trace import WHOLE, Notes, next_tokens, one_layer
+from peref.trace import OUTSIDE, Notes, next_tokens, one_layer
 from peref.xp import Arrays
 
 Way = Callable[["Steps", Any], Any]  # (steps, what the step gives) -> what it gives instead
@@ -119,7 +119,7 @@ class Steps(Notes):
 
     def __call__(self, step: str) -> Any:
         """What the layer that is computed goes on with; of a step that it has not, what that would be of."""
-        name = step if step in WHOLE else f"layers.{self.n}.{step}"
+        name = step if step in OUTSIDE else f"layers.{self.n}.{step}"
         return self.noisy(self.given[name]) if name in self.given else taken(self.tensors, self.given, name)
 
     def noisy(self, x: Any) -> Any:

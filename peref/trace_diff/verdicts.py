@@ -46,7 +46,7 @@ class Traces:
     notes: tuple[str, ...] = ()
     front: str = ""
     memory: Memory | None = None
-    whole: tuple[Mapping[str, Any], Arrays] | None = None
+    pair: tuple[Mapping[str, Any], Arrays] | None = None
 
     @cached_property
     def engine(self) -> Engine:
@@ -193,7 +193,7 @@ class Traces:
         """How far each gradient moves (movement) when all that is computed, both ways, is rounded at random:
         more than their size says where what is summed cancels, p (g - sum p g) in a softmax that is peaked.
         """
-        words, params = self.whole or (self.words, self.params)
+        words, params = self.pair or (self.words, self.params)
         cfg, tokens, noise = (
             model_from_json(words["config"]),
             np.asarray(words["tokens"]),

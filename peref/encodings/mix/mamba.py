@@ -114,18 +114,18 @@ def selective_scan_backward(saved, dy, dlast=None):
             dh = decay[t] * dhs[t]  # 6
         dz = dhs * xp.concatenate([h[None], every[:-1]]) * decay  # 6, 3
         gained = dhs * gain if zoh else dhs
-        read = matmul(bc[:, :, None], gained)[:, :, 0]
+        of_matrices = matmul(bc[:, :, None], gained)[:, :, 0]
         if zoh:
-            dx[cut] += read  # 5
+            dx[cut] += of_matrices  # 5
             db[cut] = row_products(xc, gained, matmul)  # 5
             dgain = dhs * xc[:, :, None] * bc[..., None] / A  # 5, 4
             dz += dgain * (1 + gain * A)  # 4
             dA -= (dgain * gain).sum((0, 1))  # 4
         else:
-            dx[cut] += read * sc  # 5
+            dx[cut] += of_matrices * sc  # 5
             db[cut] = row_products(sc * xc, dhs, matmul)  # 5
         dA += (dz * sc[:, :, None]).sum((0, 1))  # 2
-        dstep[cut] = (dz * A).sum(2) + (0 if zoh else read * xc)  # 2, 4
+        dstep[cut] = (dz * A).sum(2) + (0 if zoh else of_matrices * xc)  # 2, 4
     dx = dx if pad is None else xp.where(pad, 0, dx)  # 0
     ddelta = dstep * logistic(delta)  # 1
     dx, ddelta, db, dc = (a.swapaxes(0, 1) for a in (dx, ddelta, db, dc))

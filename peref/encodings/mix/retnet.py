@@ -56,9 +56,9 @@ def retention_chunks(xp, T, chunk, runs, log_decay, dtype):
         into, out_of = powers(n[None] + 1).swapaxes(1, 2), powers(n[::-1][None]).swapaxes(1, 2)  # [H,M,1]
         over = powers(xp.full((1, 1), len(n)))  # [H,1,1]
         if runs is not None:
-            pairs, begin, end, whole = breaks(xp, runs, cut)
+            pairs, begin, end, reaches = breaks(xp, runs, cut)
             within, into = within * pairs[:, None], into * begin[:, None, :, None]
-            out_of, over = out_of * end[:, None, :, None], over * whole[:, None, :, None]
+            out_of, over = out_of * end[:, None, :, None], over * reaches[:, None, :, None]
         yield cut, within.astype(dtype), into.astype(dtype), out_of.astype(dtype), over.astype(dtype)
 
 

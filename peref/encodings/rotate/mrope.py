@@ -36,10 +36,10 @@ def shares(pairs: int, ratio: tuple[int, ...]) -> tuple[int, ...]:
     """`pairs` divided in this ratio: rounded down, what is left to the largest remainders, the first of
     equal ones first.
     """
-    whole = sum(ratio)
-    left = pairs - sum(pairs * r // whole for r in ratio)
-    favoured = sorted(range(len(ratio)), key=lambda a: -(pairs * ratio[a] % whole))[:left]
-    return tuple(pairs * r // whole + (a in favoured) for a, r in enumerate(ratio))
+    total = sum(ratio)
+    left = pairs - sum(pairs * r // total for r in ratio)
+    favoured = sorted(range(len(ratio)), key=lambda a: -(pairs * ratio[a] % total))[:left]
+    return tuple(pairs * r // total + (a in favoured) for a, r in enumerate(ratio))
 
 
 def axis_of(pairs: int, order: str, sections: tuple[int, ...] | None) -> list[int]:

@@ -129,7 +129,7 @@ class Runner(Respondent):
         request |= {"facts": case["facts"], "options": case["options"], "want": want}
         data = encoded_inputs(inputs, self.dtype)
         try:
-            return self.exchange(case, inputs, request, data, lambda whole: request_text(whole, data))
+            return self.exchange(case, inputs, request, data, lambda kept: request_text(kept, data))
         except RunnerBroken as error:
             self.crashes[case["id"]] = self.named(error)
             return None

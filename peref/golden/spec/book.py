@@ -58,8 +58,8 @@ class Book:
         order of bytes.
         """
         sha = lambda data: hashlib.sha256(data).hexdigest()
-        whole = sha(b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}")))
-        return sha((whole + self.more.digest).encode()) if self.more else whole
+        core = sha(b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}")))
+        return sha((core + self.more.digest).encode()) if self.more else core
 
     @cached_property
     def vectors(self) -> list[Vectors]:
@@ -79,7 +79,7 @@ class Book:
         return found
 
     @property
-    def whole(self) -> "Book":
+    def every(self) -> "Book":
         """With all encodings."""
         return self.of(None)
 

@@ -75,8 +75,8 @@ class Entry:
     def budget(self, name: str, variant: str = "") -> tuple[np.ndarray | None, np.ndarray | None]:
         a, b = (self.vectors.expected.get(f"{self.key(name, variant)}:{letter}") for letter in "ab")
         shape = self.vectors.expected[self.key(name, variant)].bits.shape
-        spread = lambda x: None if x is None else np.broadcast_to(x.wide, shape)
-        return spread(a), spread(b)
+        of_shape = lambda x: None if x is None else np.broadcast_to(x.wide, shape)
+        return of_shape(a), of_shape(b)
 
 
 @dataclass(frozen=True)
