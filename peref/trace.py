@@ -321,21 +321,15 @@ def described(tensors: Arrays, wide: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def write(
-    path: Path,
-    cfg: Config | Pair,
-    tensors: Arrays,
-    tokens: Any,
-    at: At,
-    encoder_tokens: Any = None,
-    **about: Any,
+    path: Path, cfg: Config | Pair, tensors: Arrays, tokens: Any, at: At, given: Any = None, **about: Any
 ) -> None:
     """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
-    each is; of a pair with its `encoder_tokens` [1,S]. `about`: who made it (peref), of what (source), and
-    whose names that was imported with (names).
+    each is; of a pair with what its encoder was `given` [1,S]. `about`: who made it (peref), of what
+    (source), and whose names that was imported with (names).
     """
     first = next(iter(tensors.values()))
     said = {"format": "peref trace 1", **about, "dtype": first.dtype.name, "config": cfg.to_json()}
-    said |= {} if encoder_tokens is None else {"encoder_tokens": encoder_tokens.tolist()}
+    said |= {} if given is None else {"encoder_tokens": given.tolist()}
     said |= {"tokens": None if tokens is None else tokens.tolist(), "n": at.T}
     said |= {"seg": None if at.seg is None else at.seg.tolist(), "positions": at.i.tolist()}
     wide = any(half.qk_norm_over == "width" for half in halves(cfg).values())

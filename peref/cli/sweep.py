@@ -206,8 +206,8 @@ def sweep_of(sheet: Sheet, asking: bool = True) -> Sweep:
         spec = data.lasting(top.get("data", data.DEFAULT), Path(file).parent)
         backend = backends.resolved(top.get("backend", "auto"), entries[0].recipe.dtype)
         longest = top.get("to", 4 * max(one.cfg.L for one in entries))
-        on = data.corpus(spec), spec, top.get("bytes", BYTES)
-        sweep = Sweep(*on, entries, said, longest, Path(runs), backend, share.code())
+        on = data.corpus(spec), spec, top.get("bytes", BYTES), longest
+        sweep = Sweep(*on, entries, said, Path(runs), backend, share.code())
         if asking:
             refuse(sweep)
     except Misuse as error:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,18 +42,39 @@ TRAINED_WITH = "rope"  # whose weights the scalings read
 
 @dataclass(frozen=True)
 class OnText:
-    """The text or task that models are trained on, the name or path that it came from, and how many bytes of
-    the text that is held out, or samples of the task, they are evaluated on.
+    """The text or task that models are trained on, the name or path that it came from, how many bytes of the
+    text that is held out, or samples of the task, they are evaluated on, and to which length.
     """
 
+    command: ClassVar[str]  # whose results these are
     corpus: data.Corpus | Exercise
     spec: str
     count: int
+    longest: int
 
     @property
     def text(self) -> np.ndarray:
         assert isinstance(self.corpus, data.Corpus)
         return self.corpus.valid[: self.count + 1]
+
+    def file(self, run: Run, scaling: str = "") -> Path:
+        """Where the result of a run is kept, perhaps under a scaling."""
+        under = scaling and f"-{scaling}"
+        return run.folder / "eval" / f"{self.command}-{self.longest}-{self.count}{under}.json"
+
+    def kept(self, run: Run, environment: dict[str, Any], scaling: str = "") -> dict[str, Any] | None:
+        """What was measured before on this text, under an environment that has all of this; or None."""
+        with contextlib.suppress(*store.UNREADABLE):  # a damaged one is measured anew; Misuse: there is none
+            result = json.loads(store.read_own(self.file(run, scaling)))
+            same = result["environment"] | environment == result["environment"]
+            return result if same and result["corpus"] == self.corpus.sha256 else None
+        return None
+
+    def keep(self, run: Run, result: dict[str, Any], be: Backend, scaling: str = "") -> dict[str, Any]:
+        """The result with what it was measured on and by, as it is kept beside the run."""
+        result = result | {"corpus": self.corpus.sha256, "environment": environment(be)}
+        store.write_text(self.file(run, scaling), store.canonical(result), run.folder)
+        return result
 
 
 @dataclass(frozen=True)
@@ -65,10 +86,10 @@ class Plan(OnText):
                 on at the longest length, 0 for none
     """
 
+    command = "compare"
     names: tuple[str, ...]
     fields: dict[str, Any]
     recipe: Recipe
-    longest: int
     seeds: int
     scalings: tuple[str, ...]
     tuned: int
@@ -204,24 +225,9 @@ def made(entry: Contender, root: Path, plan: OnText, be: Backend) -> Run:
     return create_run(root, entry.cfg, entry.recipe, plan.corpus, plan.spec, be, [], weights, one)
 
 
-def file_of(run: Run, plan: Plan, entry: Contender) -> Path:
-    """Where the losses of an entry are kept."""
-    scaling = f"-{entry.scaling}" if entry.scaling else ""
-    return run.folder / "eval" / f"compare-{plan.longest}-{plan.count}{scaling}.json"
-
-
-def kept(path: Path, plan: OnText, environment: dict[str, Any]) -> dict[str, Any] | None:
-    """What was measured before on this text, under an environment that has all of this; or None."""
-    with contextlib.suppress(*store.UNREADABLE):  # a damaged one is measured anew; Misuse: there is none
-        result = json.loads(store.read_own(path))
-        same = result["environment"] | environment == result["environment"]
-        return result if same and result["corpus"] == plan.corpus.sha256 else None
-    return None
-
-
 def measured(run: Run, plan: Plan, entry: Contender, be: Backend) -> dict[str, Any] | None:
     """The losses that this code measured before on this text, or None."""
-    return kept(file_of(run, plan, entry), plan, environment(be)) if run.finished else None
+    return plan.kept(run, environment(be), entry.scaling) if run.finished else None
 
 
 def measure(
@@ -237,15 +243,12 @@ def measure(
         "seed": entry.recipe.seed,
         "run": str(run.folder),
         "step": step,
-        "corpus": plan.corpus.sha256,
         **found,
         "memory": memory(entry.at(entry.cfg.L), params),
         "config": entry.at(plan.tokens(plan.longest)).to_json(),
         "recipe": run.record["recipe"],
-        "environment": environment(be),
     }
-    store.write_text(file_of(run, plan, entry), store.canonical(result), run.folder)
-    return result
+    return plan.keep(run, result, be, entry.scaling)
 
 
 def answers_of(

@@ -18,10 +18,9 @@ from typing import Any
 
 from peref import share, store
 from peref.backends import Backend
-from peref.environment import environment
 from peref.errors import Diverged, Misuse, PerefError
 from peref.evaluate import Scoring, evaluate, stored, weights_of
-from peref.lab.comparison import Contender, OnText, kept, made, marked, shelf
+from peref.lab.comparison import Contender, OnText, made, marked, shelf
 from peref.lab.comparison_report import csv_of
 from peref.runs import InUse, Run
 from peref.train import train
@@ -38,13 +37,12 @@ OF_ROWS = ("length", "loss", "bpb", "stderr", "tokens")
 class Sweep(OnText):
     """Tasks, and `said`, what was asked of each by name.
 
-    longest     length to evaluate to
     code        of peref (share.code): what another one has evaluated is evaluated again
     """
 
+    command = "sweep"
     tasks: tuple[Contender, ...]
     said: tuple[dict[str, Any], ...]
-    longest: int
     root: Path
     backend: str
     code: str
@@ -60,13 +58,9 @@ class Sweep(OnText):
         """What was asked by name of any task."""
         return list(dict.fromkeys(key for said in self.said for key in said))
 
-    def file(self, run: Run) -> Path:
-        """Where the result of a run is kept."""
-        return run.folder / "eval" / f"sweep-{self.longest}-{self.count}.json"
-
     def result(self, run: Run) -> dict[str, Any] | None:
         """What came of a run, by this code on this text."""
-        return kept(self.file(run), self, {"code": self.code})
+        return self.kept(run, {"code": self.code})
 
 
 def standings(sweep: Sweep) -> list[dict[str, Any]]:
@@ -128,17 +122,15 @@ def compute(
     if now["result"] or now["state"] == "waiting" or stopping():
         return
     run = made(sweep.tasks[n], sweep.root, sweep, be)
-    about = {"corpus": sweep.corpus.sha256, "environment": environment(be)}
-    keep = lambda found: store.write_text(sweep.file(run), store.canonical(found | about), run.folder)
     try:
         for record in train(run, sweep.corpus, be, say=say, stopping=stopping):  # holds the lock to the end
             if record["event"] == "start" and sweep.result(run):  # somebody was faster
                 return
             yield n, record
             if record["event"] == "done" and (found := evaluated(sweep, run, be, stopping)):
-                keep(found)
+                sweep.keep(run, found, be)
     except Diverged as error:
-        keep({"diverged": str(error).partition(";")[0]})
+        sweep.keep(run, {"diverged": str(error).partition(";")[0]}, be)
 
 
 def evaluated(sweep: Sweep, run: Run, be: Backend, stopping: Callable[[], bool]) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from peref.huggingface.rotation import frequencies, period
 from peref.member import SHARPER
 from peref.pair import Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
-from peref.porting.names import PAIRS, named_like
+from peref.porting.names import PAIRS, PUBLIC_NAMES
 from peref.porting.tensors import ends_of, same_embedding, some
 
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
@@ -74,10 +74,13 @@ def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = No
 
 
 def names_of(public: Mapping[str, Any]) -> str:
-    """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
+    """Whose names the tensors of a model have whose config.json says `public`, for load and unload: a Llama's
+    where they have no table.
+    """
     inner = text_of(public).values
     family_of(inner)  # refuses what is not read
-    return named_like(inner["model_type"])
+    kind = inner["model_type"].removesuffix("_text")
+    return kind if kind in PUBLIC_NAMES else "llama"
 
 
 def family_of(public: Mapping[str, Any]) -> Family:

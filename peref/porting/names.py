@@ -165,10 +165,3 @@ NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without sayi
     **{"t5": {"norm": "rms", "biases": False}},
     **{"mamba": {"norm": "rms", "activation": "none"}, "rwkv": {"norm": "layer", "residual": "sequential"}},
 }
-
-
-def named_like(model_type: str) -> str:
-    """Whose names the tensors of a model have: a Llama's where they have no table."""
-    return next(
-        (kind for kind in (model_type, model_type.removesuffix("_text")) if kind in PUBLIC_NAMES), "llama"
-    )
