@@ -19,6 +19,7 @@ from peref.golden.diagnosis.near_misses import parsed_probes
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.spec.book import known_flags
 from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
 
 EVERY = 12  # one mutant in so many
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed
@@ -64,7 +65,8 @@ def test_a_slip_in_a_mutant_is_raised(book, error):
 
         return Mutant("slip", "basic", "a slip", ("rope",), run)
 
-    case = next(case for case in operations() if case.id == "rope.op/default")
+    entry = book.entries["rope.op/default"]
+    case = rebuilt(entry.words, entry.inputs())
     assert computed(slip(Misuse), case, {}) == {}
     assert named.came_of(slip(Misuse), [case], book) == []
     with pytest.raises(error, match="slip"):
