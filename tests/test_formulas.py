@@ -160,8 +160,8 @@ def test_values_of_options_that_cannot_be_computed_are_counted_and_told(book):
     assert not answer.uncomputed
     with raises(ZeroDivisionError):
         assert fitted(answer, "base") is None
-    assert len(answer.uncomputed["values of options"]) > 10
-    assert uncomputed_words([answer]).endswith(" values of options could not be computed")
+    assert len(answer.uncomputed["option value"]) > 10
+    assert uncomputed_words([answer]).endswith(" option values could not be computed")
     with raises(TypeError), pytest.raises(TypeError):
         fitted(answer, "base")
 

@@ -288,7 +288,7 @@ class Answer:
                 return guess.gives(of)
         except BROKEN as error:
             if isinstance(error, NoProgram):
-                self.uncomputed["changed formulas"].add(guess.trap.words)
+                self.uncomputed["changed formula"].add(guess.trap.words)
             return None
 
     @property

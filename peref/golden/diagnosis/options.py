@@ -256,7 +256,7 @@ def attempt(answer: Answer, option: str, value: Any, name: str) -> Any:
     except PerefError:
         return None
     except BROKEN:
-        answer.uncomputed["values of options"].add(f"{option} {value}")
+        answer.uncomputed["option value"].add(f"{option} {value}")
         return None
     made = {name: answer.want(name)} if made is None else made
     y = made.get(name)

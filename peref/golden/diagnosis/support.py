@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from peref.errors import PerefError
+from peref.errors import PerefError, counted
 from peref.golden.diagnosis.answer import INVENTED, SHOWN, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.shared import facts_of, shared_facts
 
@@ -123,7 +123,7 @@ def uncomputed_words(bad: list[Answer]) -> str:
     """How much of what was tried could not be computed, by kind; "" where all could."""
     kinds = dict.fromkeys(kind for answer in bad for kind in answer.uncomputed)
     count = lambda kind: len(set().union(*(answer.uncomputed.get(kind, ()) for answer in bad)))
-    counts = " and ".join(f"{count(kind)} {kind}" for kind in kinds)
+    counts = " and ".join(counted(count(kind), kind) for kind in kinds)
     return counts and f"{counts} could not be computed"
 
 
