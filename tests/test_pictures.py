@@ -300,9 +300,23 @@ def test_of_a_random_start_is_drawn_what_holds_for_every_start():
 
 
 def test_what_tells_no_distances_apart_says_so():
-    """DAPE by itself sees contents alone; what does not start at random says nothing of it."""
-    found = panels("dape")["what is added to the logits"]
-    assert "random parameters; by itself it tells no distances apart" in found.note
+    """DAPE by itself sees contents alone: over many starts it adds alike at every distance, and nothing on
+    the mean, but the more, the larger the logit is; what does not start at random says nothing of it.
+    """
+    found = panels("dape")
+    (far,), (large,) = (
+        found[f"what is added over {x}, random parameters"].curves for x in ("distance", "the logit")
+    )
+    assert (
+        "by itself it tells no distances apart"
+        in found["what is added over distance, random parameters"].note
+    )
+    assert np.ptp(far.spread) < 0.1 * np.mean(far.spread)
+    assert (np.abs(far.y) < 0.2 * far.spread).all()
+    assert (np.abs(large.y) < 0.5 * large.spread).all()
+    assert (np.diff(large.x) > 0).all()
+    assert min(large.spread[0], large.spread[-1]) > 1.2 * large.spread[len(large.x) // 2]
+    assert not any("one random content" in title or "last token" in title for title in found)
     assert APART not in panels("alibi")
     assert APART not in panels("pope")
 

@@ -18,6 +18,7 @@ from peref.encodings import HOOKS, Encoding
 from peref.lab.panels import DISTANCE, Curve, Image, Panel, numbered, past
 from peref.layers import block, embed, norm, projected, settings_of_heads
 from peref.model import PLAIN
+from peref.ops.attention import scores
 from peref.ops.place import At
 from peref.passes import start_pass
 from peref.rng import generator
@@ -174,7 +175,35 @@ def what_is_added(s: Subject, at: At, content: dict[str, Any]) -> Any:
     return np.broadcast_to(added, (len(content["q"]), s.cfg.H, at.T, at.S))
 
 
+def start_score_panels(s: Subject) -> list[Panel | Image]:
+    """What a random start that tells no distances apart adds to the logits, over many starts: by distance,
+    and by the logit that it is added to.
+    """
+    T, added, logits = min(s.cfg.L, SMALL), [], []
+    at, scale, no = At.of(T, n=s.cfg.L), hooks.softmax_scale(s.encoding, s.cfg.D), [None] * 4
+    for time, p in enumerate(starts(s, STARTS)):
+        content = random_content(s.cfg, s.encoding, T, 1, time)
+        logits.append(scores(content["q"], content["k"], *no, at=at, scale=scale)[:, :, at.see])
+        added.append(what_is_added(replace(s, p=p), at, content))
+    all_added, d, i = np.concatenate(added), np.arange(T // 2 + 1), np.arange(T // 2, T)
+    late = [all_added[:, :, i, i - n] for n in d]  # of the same queries at every distance
+    flat, of_logit = np.ravel(logits), all_added[:, :, at.see].ravel()
+    groups = np.array_split(np.argsort(flat, kind="stable"), T // 2)
+    each = lambda f, parts: np.array([f(part) for part in parts])
+    curves = lambda x, parts: [Curve(x, each(np.mean, parts), spread=each(np.std, parts))]
+    over = f"mean and standard deviation over {STARTS} draws of random parameters"
+    note, title = f"{over} and contents; by itself it tells no distances apart", "what is added over "
+    by_logit = curves(each(np.mean, [flat[g] for g in groups]), [of_logit[g] for g in groups])
+    y, random = "added to the logit", ", random parameters"
+    return [
+        Panel(f"{title}distance{random}", DISTANCE, y, curves(d, late), note=note),
+        Panel(f"{title}the logit{random}", "logit", y, by_logit, note=over),
+    ]
+
+
 def score_panels(s: Subject) -> list[Panel | Image]:
+    if starts_random(s):  # and start_panels has nothing to say of it
+        return start_score_panels(s)
     T, t = min(s.cfg.L, TOKENS), min(s.cfg.L, SMALL)
     at, content = At.of(T, n=s.cfg.L), random_content(s.cfg, s.encoding, T, DRAWS)
     added = what_is_added(s, at, content)
@@ -185,9 +214,7 @@ def score_panels(s: Subject) -> list[Panel | Image]:
     late = np.stack([np.diagonal(added, -int(n), 2, 3)[..., -(T // 2) :] for n in d], -1)  # [B,H,T/2,d]
     mean, spread = late.mean((0, 2)), late.std((0, 2))
     curves = [replace(one, spread=apart) for one, apart in zip(numbered(d, mean), spread, strict=True)]
-    alone = "random parameters; by itself it tells no distances apart; "  # else start_panels says more
-    note = f"{STIRRED}; " if idle else alone if starts_random(s) else ""
-    note += "mean and standard deviation over random contents"
+    note = f"{STIRRED}; " * idle + "mean and standard deviation over random contents"
     return [
         Panel("what is added to the logits", DISTANCE, "added to the logit", curves, note=note),
         past("what is added", added[0, 0, :t, :t], centred=True),
