@@ -5,6 +5,7 @@ import pytest
 from check import Differs, gradient, op_contract, same
 
 from peref.errors import PerefError
+from peref.laws.gradient import STEPS, derivative
 from peref.ops.activation import relu
 from peref.tape import Op
 from peref.xp import namespace
@@ -148,6 +149,25 @@ def test_gradient_lost_in_rounding(arrays):
         far = Op(lambda x, s=small, c=large: (x * s + c, None), lambda saved, dy, s=small: (dy * s * 2,))
         with pytest.raises(Differs, match="too small to be checked"):
             gradient(far, arrays[:1])
+
+
+def test_differences_that_rounding_holds_still():
+    """Two steps so fine that a slope is the same number of roundings are no surer than coarser ones: FIRE's c
+    in a model, whose slopes these are.
+    """
+    coarse = [
+        401.82615912653926,
+        401.82531404031607,
+        401.82510379516145,
+        401.8250507087373,
+        401.8250354320685,
+    ]
+    middle = [401.82503084906784, 401.82503084906784, 401.8250430704029, 401.82503084906784]
+    fine = [401.82503084906784, 401.8251775050885, 401.82556858781027, 401.8241997982841, 401.8234176328406]
+    slopes = [1e-6 * slope for slope in (*coarse, *middle, *fine, fine[-1])]
+    found, doubt, _ = derivative(dict(zip(STEPS, slopes, strict=True)).__getitem__, 7.2e-4, 2.2e-14)
+    assert 0 < doubt < 1e-6 * found
+    assert abs(found - 0.0004018250327432) < doubt
 
 
 def test_gradient_that_is_zero(arrays):

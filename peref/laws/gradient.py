@@ -189,10 +189,11 @@ def agree(
     """<g, t> is the derivative of <f(x + h t), dy> at h = 0; errors on the scale `size` of g."""
     analytic = float(np.vdot(g, t))
     slope = lambda h: float(np.vdot(at(locked(x + h * t)) - at(locked(x - h * t)), dy)) / (2 * h)
-    numeric, doubt, step = derivative(slope, size)
+    noise = 16 * EPSILON * float(np.abs(np.asarray(y) * dy).sum())
+    numeric, doubt, step = derivative(slope, size, noise)
     error, scale = abs(analytic - numeric), max(size, abs(analytic), abs(numeric))
     unit = float(np.abs(dy).sum())
-    rounding = 16 * EPSILON * float(np.abs(np.asarray(y) * dy).sum()) / step
+    rounding = noise / step
     zero = size <= 64 * EPSILON * unit
     text = f"analytic {analytic:.12g}, central difference {numeric:.12g} (sure to {doubt:.1g})"
     if not (rounding <= (1e-6 * unit if zero else 1e-5 * scale)):
@@ -202,27 +203,29 @@ def agree(
         raise Differs(name, "value", f"{text}: error {error / scale:.3g}, tolerance {tolerance:.3g}")
 
 
-def derivative(slope: Callable[[float], float], size: float) -> tuple[float, float, float]:
+def derivative(slope: Callable[[float], float], size: float, noise: float) -> tuple[float, float, float]:
     """Ridders' method: slope(h), even in h, taken to h = 0; again from finer steps where others disagree.
 
     They agree on the scale `size` of the gradient: a tiny element must not need steps that drown in rounding.
+    Those that agree because rounding, noise / h, holds them still are not surer than that.
 
-    The value, its distance from its neighbours in the table, the h of its row.
+    The value, its distance from its neighbours in the table or its rounding, the h of its row.
     """
-    best, doubt, step = np.nan, np.inf, STEPS[-1]
+    best, doubt, settled, step = np.nan, np.inf, np.inf, STEPS[-1]
     above: list[float] = []
     for h in STEPS:
         if h in AGAIN:
-            if doubt <= 1e-9 * max(size, abs(best)):
+            if settled <= 1e-9 * max(size, abs(best)):
                 break
             above = []
         row = [slope(h)]
         for n, old in enumerate(above):
             row.append(row[n] + (row[n] - old) / (4 ** (n + 1) - 1))
             apart = max(abs(row[-1] - row[-2]), abs(row[-1] - old))
-            if apart < doubt:
-                best, doubt, step = row[-1], apart, h
+            settled = min(settled, apart)
+            if max(apart, noise / h) < doubt:
+                best, doubt, step = row[-1], max(apart, noise / h), h
         above = row if np.isfinite(row[0]) else []  # outside the function's domain: again from a smaller step
-        if len(row) > 2 and doubt <= 1e-10 * max(size, abs(best)):
+        if len(row) > 2 and settled <= 1e-10 * max(size, abs(best)):
             break
     return best, doubt, step
