@@ -194,7 +194,7 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         {"documents, options": "with sum=True: logits behind 3 tokens of padding, cut at (2, 5, 6): worst"},
     ),
     "a gradient of an option": (
-        MINE.replace("d):\n    return table", "d, *, far: bool = False):\n    return table")
+        MINE.replace("bias(be, p, d):", "bias(be, p, d, *, far: bool = False):")
         .replace('"], d)', '"], 9 * d if far else d)')
         .replace(SEEN, "return -(dy * root).sum(1) * (1 if root[-1] < 4 else 1.001), None"),
         {"gradients, options": "with far=True: gradient of 0.pe.r: analytic"},
