@@ -25,7 +25,7 @@ from without_avx512 import AVX, without
 
 from peref import backends, model
 from peref.backends import cuda
-from peref.backends.numba import host
+from peref.backends.numba import host, matrix
 from peref.backends.numba.logits import KEYS, QUERIES
 from peref.backends.numba.ops.edges import CACHED
 from peref.encodings import HOOKS, claims_of, get
@@ -37,6 +37,7 @@ from peref.ops.delta import delta
 from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.tape import Op, Tape
+from peref.xp import empty_at_line
 
 NUMBA = backends.get("numba")
 PLAIN = backends.get("numpy")
@@ -250,6 +251,24 @@ def test_products_at_every_edge(M, K, N):
     both("matmul", [random(3, 1, M, K), random(2, K, N)], {})
     a, b = random(K, M).astype(np.float32).T, random(N, K).astype(np.float32).T
     same(NUMBA.matmul(a, b).astype(np.float64), a.astype(np.float64) @ b.astype(np.float64), CLOSE)
+
+
+@pytest.mark.parametrize(("K", "N", "turned"), [(128, 128, False), (300, 64, False), (512, 256, True)])
+def test_a_product_calls_for_what_it_reads_next(K, N, turned):
+    """Every line of the tile below each tile of A; of A' and B every line of the rows after these."""
+    M, wide = matrix.ROWS_AT_ONCE, matrix.COLUMNS
+    depth = K // 2 if turned else min(matrix.DEPTH, K)
+    shapes = (K, M) if turned else (2 * M, K), (K, N)
+    a, b = (empty_at_line(shape, np.zeros(1, np.float32)) for shape in shapes)
+    rows = [*a[depth:], *b[depth:]] if turned else a[matrix.ROWS : M + matrix.ROWS]
+    line, found = matrix.LINE_BYTES, set()
+    for p in range(N // wide):
+        given = p, a.T if turned else a, 0, b, p * wide, wide, N, depth
+        near, apart, by = matrix.called.py_func(*given)
+        for tile in range(M // matrix.ROWS):
+            at = near + tile * apart
+            found |= {(at + k * by) // line for k in range(depth)}
+    assert {(row.ctypes.data + n) // line for row in rows for n in range(0, row.nbytes, 4)} <= found
 
 
 @pytest.mark.parametrize("gated", [True, False])

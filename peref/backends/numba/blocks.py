@@ -8,7 +8,7 @@ from numba import njit
 
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER
-from peref.backends.numba.tile import SHORT_ROWS, short_add, short_set, tile_add, tile_set
+from peref.backends.numba.tile import SHORT_ROWS, short_sum, tile_sum
 from peref.backends.numba.vector import copy, scale, transpose_block
 
 
@@ -24,16 +24,10 @@ def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, co
         to, of = c_at + p * COLUMNS, b_at + p * panel
         whole = M - -M % ROWS // 2 * SHORT_ROWS
         for m in range(0, whole, ROWS):
-            if add:
-                tile_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
-            else:
-                tile_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+            tile_sum(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K, add)
         if LANES == 8:  # elsewhere tiles of ROWS fill M
             for m in range(whole, M, SHORT_ROWS):
-                if add:
-                    short_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
-                else:
-                    short_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+                short_sum(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K, add)
 
 
 @njit(**INNER)

@@ -21,6 +21,7 @@ REACH = math.log(2) / 2
 EXP = cheb2poly(chebinterpolate(lambda z: np.exp(REACH * z), 6)) / REACH ** np.arange(7)  # of r, ascending
 
 F32, I1, I32, I64 = ir.FloatType(), ir.IntType(1), ir.IntType(32), ir.IntType(64)
+PTR = ir.IntType(8).as_pointer()
 VEC, MASK, IVEC = ir.VectorType(F32, LANES), ir.VectorType(I1, LANES), ir.VectorType(I32, LANES)
 
 
@@ -85,6 +86,14 @@ class Emit:
         kind = ir.FunctionType(ir.VoidType(), [VEC, p.type, I32, MASK])
         f = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
         self.b.call(f, [value, p, ir.Constant(I32, 4), mask])
+
+    def call_for(self, pointer, to_write=0):
+        """Have the line of `pointer` brought into the second cache, where nobody waits for it. No pointer is
+        refused.
+        """
+        kind = ir.FunctionType(ir.VoidType(), [PTR, I32, I32, I32])
+        f = cgutils.get_or_insert_function(self.b.module, kind, "llvm.prefetch.p0")
+        self.b.call(f, [self.b.bitcast(pointer, PTR), I32(to_write), I32(2), I32(1)])
 
     def halve(self, x, join):
         """The lanes of x joined, the upper half with the lower one until one is left: a fixed order."""

@@ -17,9 +17,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from peref.backends.numba.emit import I32, I64
+from peref.backends.numba.emit import I32, I64, PTR
 
-PTR, VOID = ir.IntType(8).as_pointer(), ir.VoidType()
+VOID = ir.VoidType()
 # args, dimensions, steps, data of a ufunc
 WORK = ir.FunctionType(VOID, [PTR.as_pointer(), I64.as_pointer(), I64.as_pointer(), PTR])
 
