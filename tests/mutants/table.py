@@ -411,8 +411,8 @@ def main():
     levels = of_levels(open_book(ROOT / "golden"))
     text = summary(found, table, afterwards, unasked, levels)
     print(text)
-    both = f"{text}\n\nBugs that still get another name:\n\n{confused(found)}"
-    written(ROOT / "docs" / "diagnosis.md", both)
+    parts = (f"With golden files {book.version}:", text, "Bugs that still get another name:", confused(found))
+    written(ROOT / "docs" / "diagnosis.md", "\n\n".join(parts))
     (ROOT / "docs" / "tolerance.md").write_text(page(found, table, levels, book.version))
     for where, name, flag in unasked[0]:
         print("named on honest code", where, name, flag, file=sys.stderr)
