@@ -168,8 +168,8 @@ class Config:
                 raise Misuse(f"{CALLED.get(name, f'{name} is')} {given}; expected a number above 0")
         self._fill_block()
         later = {name for name, _ in self.pe[1:]}
-        for name, layer in self._members:
-            if layer.pe.embed and name in later:
+        for n, layer in self._members:
+            if layer.pe.embed and (name := self.pe[n][0]) in later:
                 what = f"{name} is added once, before the first layer"
                 raise Misuse(f"{what}; it can stand in the first member of a cycle, and in no other")
 
@@ -263,15 +263,16 @@ class Config:
             earlier.update(encodings_of(name))
 
     @cached_property
-    def _members(self) -> list[tuple[str, Layer]]:
-        """Each distinct member of the cycle: its name, and as bound for a layer that takes it."""
-        each = zip(self.pe, self._layers(), strict=False)
-        distinct = {id(pair): (pair[0], layer) for pair, layer in each}
-        return [(name, layer()) for name, layer in distinct.values()]
+    def _members(self) -> list[tuple[int, Layer]]:
+        """Each distinct member of the cycle as bound for a layer that takes it, behind the layer's number."""
+        each = zip(self.pe, enumerate(self._layers()), strict=False)
+        distinct = {id(pair): layer for pair, layer in each}
+        return [(n, layer()) for n, layer in distinct.values()]
 
     @cached_property
     def _bound(self) -> tuple[Layer, ...]:
-        return tuple(layer() for layer in self._layers())
+        known = dict(self._members)
+        return tuple(known.get(n) or layer() for n, layer in enumerate(self._layers()))
 
     def layer(self, layer: int) -> Layer:
         """One layer, with all its settings filled in."""
@@ -317,7 +318,7 @@ class Config:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the
         encoding that ends there.
         """
-        found = min((longest(layer.pe, self.L, dtype), name) for name, layer in self._members)
+        found = min((longest(layer.pe, self.L, dtype), self.pe[n][0]) for n, layer in self._members)
         return found if found[0] < math.inf else (math.inf, "")
 
     def to_json(self) -> dict[str, Any]:

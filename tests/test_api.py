@@ -73,7 +73,7 @@ def public(module):
     return {
         name: f
         for name, f in vars(module).items()
-        if (inspect.isfunction(f) or inspect.isclass(f))
+        if (inspect.isfunction(inspect.unwrap(f)) or inspect.isclass(f))
         and f.__module__ == module.__name__
         and not name.startswith("_")
         and f.__name__ != "<lambda>"

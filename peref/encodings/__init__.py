@@ -78,7 +78,7 @@ def module(name: str) -> Any:
     """The module of that name: built in, of a file that was imported (`load`), or of an installed package.
     Raises Misuse for an unknown one and says what is near.
     """
-    places = (HOOKLESS.get(name, ""), *(f"peref.encodings.{hook}.{name}" for hook in HOOKS))
+    places = (HOOKLESS.get(name) or f"peref.encodings.{hook}.{name}" for hook in HOOKS)
     found = next((m for place in places if (m := sys.modules.get(place))), None)
     if found := found or modules.loaded(name):
         return found

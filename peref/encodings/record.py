@@ -207,12 +207,11 @@ def description(encoding: Encoding) -> str:
     return "\n".join([*lines, "", f"The shapes of parameters are those of a layer with {facts}."])
 
 
-signature_of = cache(inspect.signature)  # it takes longer than to bind what it says
-
-
-def settings(function: Callable) -> dict[str, inspect.Parameter]:
+@cache  # a signature takes longer than to bind what it says
+def settings(function: Callable) -> Mapping[str, inspect.Parameter]:
     """Keyword-only parameters: those without a default are facts of the model, the others options."""
-    return {n: a for n, a in signature_of(function).parameters.items() if a.kind is a.KEYWORD_ONLY}
+    parameters = inspect.signature(function).parameters
+    return {n: a for n, a in parameters.items() if a.kind is a.KEYWORD_ONLY}
 
 
 def with_settings_of(*others: Callable) -> Callable:
@@ -283,5 +282,6 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         }
         return partial(function, **wanted) if wanted else function
 
-    filled = replace(encoding, **{name: bound(f) for name, f in functions_of(encoding).items()})
-    return replace(filled, claims=claims_of(filled))
+    filled = {name: bound(f) for name, f in functions_of(encoding).items()}
+    claims = filled.pop("claims", None)
+    return replace(encoding, **filled, claims=claims() if claims else encoding.claims)

@@ -3,7 +3,7 @@
 import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -23,12 +23,10 @@ def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
     return {name: option for function in functions for name, option in options_of(function).items()}
 
 
-hints_of = cache(get_type_hints)  # it takes longer than to look at an option
-
-
-def options_of(function: Callable) -> dict[str, tuple[Any, Any]]:
+@cache  # type hints take longer than to look at an option
+def options_of(function: Callable) -> Mapping[str, tuple[Any, Any]]:
     """Option -> (default, annotation) of one function."""
-    hints = hints_of(function)
+    hints = get_type_hints(function)
     return {
         n: (a.default, hints.get(n, type(a.default)))
         for n, a in settings(function).items()
@@ -47,16 +45,24 @@ def wanted(kind: Any) -> str:
     return "none" if kind is type(None) else kind.__name__
 
 
+@cache  # to look at an annotation takes longer than to hold a value against it
+def kinds_of(kind: Any) -> tuple[Any, ...]:
+    """The annotations of which a value has to fit one."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
 def fitting(name: str, value: Any, kind: Any) -> Any:
     """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...],
     becomes a tuple, NumPy's numbers Python's.
     """
+    kinds = kinds_of(kind)
+    if type(value) in kinds:
+        return value
     if get_origin(kind) is Literal:
         if value in get_args(kind):
             return value
         raise Misuse(f"option {name} is {value!r}; expected one of: {', '.join(map(str, get_args(kind)))}")
     value = value.item() if isinstance(value, (np.floating, np.integer)) else value
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(value) in kinds or (value is None and type(None) in kinds):
         return value
     if (
