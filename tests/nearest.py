@@ -10,6 +10,7 @@ Not here: the bugs that somebody had (mutants).
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, reduce
 from itertools import combinations, permutations
@@ -21,13 +22,13 @@ from recipes.families import away
 
 from peref.encodings import get, options
 from peref.errors import PerefError
-from peref.golden.compute.operation import operate
-from peref.golden.compute.reference import inputs
+from peref.golden.compute.operation import given_inputs, operate
 from peref.golden.diagnosis.answer import BROKEN
 from peref.golden.spec.cases import Case, sized
 from peref.hooks import around
 from peref.member import turning
 from peref.ops.place import At
+from peref.rng import generator
 from peref.tape import value
 
 ACROSS = (0, 1, 7, 15, 16, 17, 31, 33, 129)  # positions on both sides of what options count by default
@@ -46,6 +47,7 @@ class Asked:
     def at(self) -> At:
         return reduce(lambda place, move: move(place), self.moves, self.case.at)
 
+    @cached_property
     def outputs(self) -> dict[str, np.ndarray]:
         """What comes out."""
         with np.errstate(all="ignore"):
@@ -311,17 +313,15 @@ Outputs = dict[str, np.ndarray]
 Judge = Callable[[Outputs, Outputs], bool]  # (what came, what was expected) -> whether they differ
 
 
-def shown(case: Case, readings: Iterable[Reading], differs: Judge) -> dict[Reading, Outputs]:
+def shown(asked: Asked, readings: Iterable[Reading], differs: Judge) -> dict[Reading, Outputs]:
     """Those that show in a case, in their order, and what they give."""
-    asked = of_case(case)
-    want = asked.outputs()
     came = {reading: outputs_of(reading, asked) for reading in readings}
-    return {reading: got for reading, got in came.items() if differs(got, want)}
+    return {reading: got for reading, got in came.items() if differs(got, asked.outputs)}
 
 
 def of_case(case: Case) -> Asked:
     """As it is, without cotangents."""
-    return Asked(case, {name: x for name, x in inputs(case).items() if not name.startswith("cotangent.")})
+    return Asked(case, given_inputs(case, generator(0, case.id), case.off))
 
 
 def outputs_of(reading: Reading, asked: Asked) -> Outputs:
@@ -330,7 +330,7 @@ def outputs_of(reading: Reading, asked: Asked) -> Outputs:
         if (read := reading.read(asked)) is asked:
             return {}
         with_its_parameters(read.case, read.a)
-        return read.outputs()
+        return read.outputs
     except BROKEN:
         return {}
 
@@ -345,7 +345,7 @@ def added(asked: Asked, two: Pair, found: dict[Reading, Outputs]) -> Outputs:
     {} where both at once cannot be computed.
     """
     one, other = two
-    both, want, sums = outputs_of(other, one.read(asked)), asked.outputs(), {}
+    both, want, sums = outputs_of(other, one.read(asked)), asked.outputs, {}
     for n in both.keys() & found[one].keys() & found[other].keys():
         x, y, z = found[one][n], found[other][n], both[n]
         if x.shape == y.shape == z.shape:
@@ -357,20 +357,20 @@ def added(asked: Asked, two: Pair, found: dict[Reading, Outputs]) -> Outputs:
 # ---------------------------------------------------------------- probes
 
 
-def probes(name: str, level: str) -> Iterator[tuple[Case, set[str]]]:
+def probes(name: str, level: str) -> Iterator[tuple[Asked, set[str]]]:
     """Small cases, and the options whose readings are tried there, all where there are none: every setting
     at every place that takes it, and each two options at one.
     """
     settings = [given for given in every_choice(name) if given]
     for given in ({}, *settings):
         for facts in places_of(name, level):
-            if case := fitting(name, level, given, facts):
-                yield case, set()
+            if asked := fitting(name, level, given, facts):
+                yield asked, set()
     for one, other in combinations([given for given in settings if len(given) == 1], 2):
         if one.keys() != other.keys():
             cases = (fitting(name, level, one | other, facts) for facts in places_of(name, level))
-            if case := next(filter(None, cases), None):
-                yield case, {*one, *other}
+            if asked := next(filter(None, cases), None):
+                yield asked, {*one, *other}
 
 
 def places_of(name: str, level: str) -> list[dict[str, Any]]:
@@ -382,31 +382,29 @@ def places_of(name: str, level: str) -> list[dict[str, Any]]:
     return [*(sizes | facts for _, facts in away(name, level)), *(facts | groups for facts in at_defaults)]
 
 
-def fitting(name: str, level: str, given: dict[str, Any], facts: dict[str, Any]) -> Case | None:
+def fitting(name: str, level: str, given: dict[str, Any], facts: dict[str, Any]) -> Asked | None:
     """A probe, None where that is refused."""
-    case = sized(name, level, "probe", "", (), options=given, **facts)
-    try:
-        of_case(case)
-    except PerefError:
-        return None
-    return case
+    with suppress(PerefError):
+        asked = of_case(sized(name, level, "probe", "", (), options=given, **facts))
+        if asked.outputs:
+            return asked
+    return None
 
 
-def matters(name: str, level: str) -> tuple[set[Reading], dict[Pair, Case]]:
+def matters(name: str, level: str) -> tuple[set[Reading], dict[Pair, Asked]]:
     """The readings that change a number of a probe, and each two that do so in one."""
     alone: set[Reading] = set()
-    pairs: dict[Pair, Case] = {}
-    for case, only in probes(name, level):
-        found = shown(case, [r for r in of(name) if not only or r.what in only], differ)
+    pairs: dict[Pair, Asked] = {}
+    for asked, only in probes(name, level):
+        found = shown(asked, [r for r in of(name) if not only or r.what in only], differ)
         alone |= found.keys()
-        pairs = dict.fromkeys(together(found), case) | pairs
+        pairs = dict.fromkeys(together(found), asked) | pairs
     return alone, pairs
 
 
-def interact(two: Pair, case: Case) -> bool:
+def interact(two: Pair, asked: Asked) -> bool:
     """Whether their effects do not simply add up there."""
-    asked = of_case(case)
-    return differ(added(asked, two, {one: outputs_of(one, asked) for one in two}), asked.outputs())
+    return differ(added(asked, two, {one: outputs_of(one, asked) for one in two}), asked.outputs)
 
 
 def differ(got: Any, want: Any) -> bool:

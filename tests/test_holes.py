@@ -72,7 +72,7 @@ def holes(name, level, without=()):
         # aligned ones are larger, and otherwise as the default
         if left and not (case.variants or case.slug.startswith("aligned-")):
             judged, asked = fails(case), nearest.of_case(case)
-            found = nearest.shown(case, [one for one in nearest.of(name) if one in left], judged)
+            found = nearest.shown(asked, [one for one in nearest.of(name) if one in left], judged)
             both = [two for two in nearest.together(found) if two in pairs]
             alone, met = alone - found.keys(), met.union(both)
             for two in both:

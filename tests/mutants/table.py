@@ -49,8 +49,8 @@ def in_dtype(x, dtype):
 def cases_of(mutant, cases):
     """The cases on which a mutant is run: those that carry its flag, and each level's default."""
     mine = [c for c in cases if c.encoding in mutant.of and c.level in OPERATIONS]
-    flagged = [c for c in mine if mutant.flag in c.flags or c.id.endswith("/default")]
-    return flagged, [c for c in mine if c not in flagged]
+    first = lambda c: mutant.flag in c.flags or c.id.endswith("/default")
+    return [c for c in mine if first(c)], [c for c in mine if not first(c)]
 
 
 def runs(mutant, cases, book):
@@ -59,10 +59,11 @@ def runs(mutant, cases, book):
     """
     found = defaultdict(list)
     first, rest = cases_of(mutant, cases)
-    for case in [*first, *rest]:
-        if case in rest and shows(found[case.encoding]):
-            continue
+    for case in first:
         found[case.encoding] += of_case(mutant, case, book)
+    for case in rest:
+        if not shows(found[case.encoding]):
+            found[case.encoding] += of_case(mutant, case, book)
     return {encoding: tensors for encoding, tensors in found.items() if shows(tensors)}
 
 
