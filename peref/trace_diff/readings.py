@@ -34,9 +34,11 @@ class Reading:
 
 def other_engine(engine: Engine, cfg: Any = (), params: Any = (), at: Any = (), **rest: Any) -> Engine:
     """With other fields of these. Raises Misuse for an engine that cannot be."""
-    place = replace(engine.at, **dict(at))
-    found = replace(engine, cfg=replace(engine.cfg, **dict(cfg)), at=place, **rest)
-    found = replace(found, params={**engine.params, **dict(params)})
+    place = replace(engine.at, **dict(at)) if at else engine.at
+    other = replace(engine.cfg, **dict(cfg)) if cfg else engine.cfg
+    found = replace(engine, cfg=other, at=place, params={**engine.params, **dict(params)}, **rest)
+    if not cfg:
+        vars(found)["shapes"] = engine.shapes
     assert found.made
     return found
 

@@ -54,13 +54,18 @@ class Engine:
     memory: Memory | None = None
 
     @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the parameters."""
+        return shapes_of(self.cfg)
+
+    @cached_property
     def made(self) -> Pass:
         """Raises Misuse for what cannot be together."""
         B, T = self.tokens.shape
         self.cfg.place(B, T, self.at.i, self.at.seg)
         self.cfg.check_place(self.at, np.float64)
         params = {}
-        for name, shape in shapes_of(self.cfg).items():
+        for name, shape in self.shapes.items():
             known = name in self.params and self.params[name].shape == shape
             params[name] = self.params[name] if known else np.broadcast_to(np.nan, shape)
         return self.once(start_pass(PLAIN, self.cfg, params, self.at, memory=self.memory))
