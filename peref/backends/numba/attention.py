@@ -105,23 +105,7 @@ def forward_lane(
                 continue
             left, right, a, z = rows_of(start, stop, inner, outer, key)
             at, many = key + left, right - left
-            product(
-                P,
-                left * QUERIES,
-                QUERIES,
-                keys[n],
-                at * wide_d,
-                wide_d,
-                1,
-                many,
-                across,
-                0,
-                COLUMNS,
-                QUERIES,
-                QUERIES // COLUMNS,
-                D,
-                False,
-            )
+            product(P, left * QUERIES, keys[n], at * wide_d, False, many, across, 0, D, False)
             if cap > 0:
                 capped(P, slope, left, right, scale, cap)
             there, apart = added_to(
@@ -133,23 +117,7 @@ def forward_lane(
                 if less[r] != 1:
                     for d in range(wide_e):
                         O[r, d] *= less[r]
-            product(
-                O,
-                0,
-                wide_e,
-                P,
-                left * QUERIES,
-                1,
-                QUERIES,
-                QUERIES,
-                values[n],
-                at * wide_e,
-                COLUMNS,
-                wide_e,
-                wide_e // COLUMNS,
-                many,
-                True,
-            )
+            product(O, 0, P, left * QUERIES, True, QUERIES, values[n], at * wide_e, many, True)
         for r in range(rows):
             none, out = total[r] == 0, o[b, first + r, h]
             lse[b, h, first + r] = np.inf if none else top[r] + np.log(total[r])

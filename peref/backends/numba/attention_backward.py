@@ -78,8 +78,9 @@ def backward_head(
         or dcolumn.shape[3] > 0
     )
     keys, values = np.empty((long, wide_d), np.float32), np.empty((long, wide_e), np.float32)
-    padded(k[b, g], 0, keys)
-    padded(v[b, g], 0, values)
+    none = np.int64(0)  # unlike a literal 0, for which numba would compile `padded` again
+    padded(k[b, g], none, keys)
+    padded(v[b, g], none, values)
     # their gradients, padded
     K, V = np.zeros((long, wide_d), np.float32), np.zeros((long, wide_e), np.float32)
     Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
@@ -132,40 +133,8 @@ def backward_head(
                     continue
                 left, right, a, z = rows_of(start, stop, inner, outer, key)
                 at, many, of_p, of_z = key + left, right - left, left * QUERIES, left * WIDE + LANES
-                product(
-                    P,
-                    of_p,
-                    QUERIES,
-                    keys,
-                    at * wide_d,
-                    wide_d,
-                    1,
-                    many,
-                    Q_across,
-                    0,
-                    COLUMNS,
-                    QUERIES,
-                    QUERIES // COLUMNS,
-                    D,
-                    False,
-                )
-                product(
-                    Z,
-                    of_z,
-                    WIDE,
-                    values,
-                    at * wide_e,
-                    wide_e,
-                    1,
-                    many,
-                    A_across,
-                    0,
-                    COLUMNS,
-                    QUERIES,
-                    QUERIES // COLUMNS,
-                    E,
-                    False,
-                )
+                product(P, of_p, keys, at * wide_d, False, many, Q_across, 0, D, False)
+                product(Z, of_z, values, at * wide_e, False, many, A_across, 0, E, False)
                 if cap > 0:
                     capped(P, U, left, right, scale, cap)
                 there, apart = added_to(
@@ -213,57 +182,9 @@ def backward_head(
                         for r in range(QUERIES):
                             if Z[j, LANES + r] != 0:  # where a query does not see the key, U may be NaN
                                 Z[j, LANES + r] *= U[j, r]
-                product(
-                    V,
-                    at * wide_e,
-                    wide_e,
-                    P,
-                    of_p,
-                    QUERIES,
-                    1,
-                    many,
-                    A,
-                    0,
-                    COLUMNS,
-                    wide_e,
-                    wide_e // COLUMNS,
-                    QUERIES,
-                    True,
-                )
-                product(
-                    K,
-                    at * wide_d,
-                    wide_d,
-                    Z,
-                    of_z,
-                    WIDE,
-                    1,
-                    many,
-                    Q,
-                    0,
-                    COLUMNS,
-                    wide_d,
-                    wide_d // COLUMNS,
-                    QUERIES,
-                    True,
-                )
-                product(
-                    dQ,
-                    0,
-                    wide_d,
-                    Z,
-                    of_z,
-                    1,
-                    WIDE,
-                    QUERIES,
-                    keys,
-                    at * wide_d,
-                    COLUMNS,
-                    wide_d,
-                    wide_d // COLUMNS,
-                    many,
-                    True,
-                )
+                product(V, at * wide_e, P, of_p, False, many, A, 0, QUERIES, True)
+                product(K, at * wide_d, Z, of_z, False, many, Q, 0, QUERIES, True)
+                product(dQ, 0, Z, of_z, True, QUERIES, keys, at * wide_d, many, True)
             for r in range(rows):
                 for d in range(D):
                     dq[b, first + r, h, d] = dQ[r, d] * scale

@@ -18,10 +18,14 @@ def rounded(n, step):
 
 
 @njit(**INNER)
-def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, count, K, add):
-    """C (+)= A B for M rows, a multiple of 8, and `count` panels."""
-    for p in range(count):
-        to, of = c_at + p * COLUMNS, b_at + p * panel
+def product(c, c_at, a, a_at, transposed, M, b, b_at, K, add):
+    """C (+)= A B, or A' B, for M rows, a multiple of 8: contiguous arrays from these elements on, b of whole
+    panels.
+    """
+    c_row, row = c.shape[1], b.shape[1]
+    a_row, a_column = (1, a.shape[1]) if transposed else (a.shape[1], 1)
+    for n in range(0, row, COLUMNS):
+        to, of = c_at + n, b_at + n
         whole = M - -M % ROWS // 2 * SHORT_ROWS
         for m in range(0, whole, ROWS):
             tile_sum(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K, add)
@@ -76,5 +80,4 @@ def by_rows(x, factor, out):
 def matmul(c, a, b, transposed, add):
     """c (+)= a b, or a' b: arrays of whole tiles, b and c with contiguous rows."""
     M, K = (a.shape[1], a.shape[0]) if transposed else a.shape
-    row, column = (1, a.shape[1]) if transposed else (a.shape[1], 1)
-    product(c, 0, c.shape[1], a, 0, row, column, M, b, 0, COLUMNS, b.shape[1], b.shape[1] // COLUMNS, K, add)
+    product(c, 0, a, 0, transposed, M, b, 0, K, add)

@@ -78,10 +78,8 @@ def add_pairs(c, p, b, transposed):
     """c += p b, or p' b, for p of zeros above the diagonal, of which a tile of 8 rows skips what it can."""
     wide = c.shape[1]
     for m in range(0, DELTA_CHUNK, 8):
-        at, row, column, of, K = m * DELTA_CHUNK, DELTA_CHUNK, 1, 0, m + 8
-        if transposed:
-            at, row, column, of, K = at + m, 1, DELTA_CHUNK, m * wide, DELTA_CHUNK - m
-        product(c, m * wide, wide, p, at, row, column, 8, b, of, COLUMNS, wide, wide // COLUMNS, K, True)
+        at, of, K = (m, m, DELTA_CHUNK - m) if transposed else (0, 0, m + 8)
+        product(c, m * wide, p, m * DELTA_CHUNK + at, transposed, 8, b, of * wide, K, True)
 
 
 @njit(**INNER)

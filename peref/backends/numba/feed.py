@@ -16,7 +16,7 @@ from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.few import dots
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.matrix import ROWS_AT_ONCE, pack, panels, product_rows
+from peref.backends.numba.matrix import ROWS_AT_ONCE, as_any, pack, panels, product_rows
 from peref.backends.numba.threads import in_parallel
 
 
@@ -44,7 +44,7 @@ def forward_block(unit, y, up, gate, panelled, b, residual):
     first, n = unit * ROWS_AT_ONCE, min(ROWS_AT_ONCE, M - unit * ROWS_AT_ONCE)
     h, out = np.empty((n, F), np.float32), y[first : first + n]
     activated(h, up[first : first + n], gate[first : first + n])
-    product_rows(out, 0, n, h, panelled, F * COLUMNS, COLUMNS, F)
+    product_rows(out, as_any(h), as_any(panelled), F * COLUMNS)
     for m in range(n):
         for c in range(len(b)):
             out[m, c] += b[c]
@@ -84,7 +84,7 @@ def backward_block(unit, dup, dgate, h, dy, up, gate, panelled):
     first, n = unit * ROWS_AT_ONCE, min(ROWS_AT_ONCE, M - unit * ROWS_AT_ONCE)
     stop = first + n
     dh = np.empty((n, F), np.float32)
-    product_rows(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
+    product_rows(dh, as_any(dy[first:stop]), as_any(panelled), C * COLUMNS)
     x, dx, out = up[first:stop], dup[first:stop], h[first:stop]
     if len(gate):
         swiglu_row_backward(gate[first:stop], x, dh, dgate[first:stop], dx, out, 0, n * F)

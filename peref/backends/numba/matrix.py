@@ -15,6 +15,7 @@ short to hide a line of A for each, so tiles of A' are gathered first.
 
 import numpy as np
 from numba import njit
+from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
@@ -50,16 +51,30 @@ def pack(b, p, out):
             out[p * K + k, n] = 0
 
 
-@njit(**INNER)
-def tiles_of_rows(a, first, stop, k, depth):
-    """Rows first..stop of A in `depth` columns from k on, as tiles [tiles,depth,ROWS]; the last row fills
-    up.
+@intrinsic
+def as_any(typingctx, x):
+    """x to be read, of no known strides: all that take it are compiled once, whatever they are given, and
+    LLVM makes no code of its own to gather contiguous rows.
     """
-    out = np.empty(((stop - first + ROWS - 1) // ROWS, depth, ROWS), np.float32)
+
+    def codegen(context, builder, sig, args):
+        context.nrt.incref(builder, sig.return_type, args[0])
+        return args[0]
+
+    return x.copy(layout="A", readonly=True)(x), codegen
+
+
+@njit(**INNER)
+def tiles_of_rows(a, first, k, depth):
+    """The rows of A from `first` on in `depth` columns from k on, as tiles [tiles,depth,ROWS]; the last row
+    fills up.
+    """
+    M = len(a)
+    out = np.empty(((M - first + ROWS - 1) // ROWS, depth, ROWS), np.float32)
     for t in range(len(out)):
         for n in range(depth):
             for r in range(ROWS):
-                out[t, n, r] = a[min(first + t * ROWS + r, stop - 1), k + n]
+                out[t, n, r] = a[min(first + t * ROWS + r, M - 1), k + n]
     return out
 
 
@@ -88,36 +103,34 @@ def strip(c, c_at, c_row, a, a_at, step, a_row, a_column, count, b, b_at, b_row,
 
 
 @njit(**INNER)
-def product_rows(c, first, stop, a, b, panel, row, K):
-    """Rows first..stop of C = A B; panel p of B starts at element p panel, its rows are `row` apart."""
-    N, whole, tiles = c.shape[1], (stop - first) // ROWS, (stop - first + ROWS - 1) // ROWS
-    a_row, a_column = a.strides[0] // 4, a.strides[1] // 4
+def product_rows(c, a, b, panel):
+    """C = A B for rows that are few; panel p of B starts at element p panel. A and B `as_any`."""
+    (M, K), N = a.shape, c.shape[1]
+    whole, tiles = M // ROWS, (M + ROWS - 1) // ROWS
+    a_row, a_column, row = a.strides[0] // 4, a.strides[1] // 4, b.strides[0] // 4
     out = np.empty((ROWS, COLUMNS), np.float32)
-    as_any = a[:, ::1]  # of no known strides: LLVM would make much code to gather contiguous rows
     for k in range(0, K, DEPTH):
-        depth, a_at = min(DEPTH, K - k), first * a_row + k * a_column
+        depth, of = min(DEPTH, K - k), k * a_column
         lie = 0 if LANES == 8 and a_column != 1 else whole
-        near = tiles_of_rows(as_any, first + lie * ROWS, stop, k, depth)
+        near = tiles_of_rows(a, lie * ROWS, k, depth)
         for p in range(panels(N)):
             n, at = p * COLUMNS, p * panel + k * row
-            c_at, inside = first * N + n, whole
+            inside = whole
             if n + COLUMNS > N:
                 inside = 0
                 if lie:
-                    lie, near = 0, tiles_of_rows(as_any, first, stop, k, depth)
-            add, ahead = k > 0, called(p, a, a_at, b, at, panel, row, depth)
+                    lie = 0
+                    near = tiles_of_rows(a, lie * ROWS, k, depth)
+            add, ahead = k > 0, called(p, a, of, b, at, panel, row, depth)
             if lie:
-                strip(
-                    c, c_at, N, a, a_at, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, add, ahead
-                )
+                strip(c, n, N, a, of, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, add, ahead)
             else:
-                strip(c, c_at, N, near, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, add, ahead)
+                strip(c, n, N, near, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, add, ahead)
             for t in range(inside, tiles):
                 tile_sum(out, 0, COLUMNS, near, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth, False)
-                m = first + t * ROWS
-                place(c, m, min(m + ROWS, stop), n, out, k == 0)
+                place(c, t * ROWS, min((t + 1) * ROWS, M), n, out, k == 0)
     if K == 0:
-        c[first:stop] = 0
+        c[:] = 0
 
 
 @njit(**INNER)
@@ -135,12 +148,12 @@ def pack_one(unit, b, packed):
 
 
 @njit(**INNER)
-def multiply_one(unit, c, a, b, more, panel, row):
-    M, K = a.shape[1], a.shape[2]
+def multiply_one(unit, c, a, b, more, panel):
+    M = a.shape[1]
     blocks = (M + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
     i, first = unit // blocks, unit % blocks * ROWS_AT_ONCE
     stop = min(M, first + ROWS_AT_ONCE)
-    product_rows(c[i], first, stop, a[i], b[i], panel, row, K)
+    product_rows(c[i, first:stop], as_any(a[i, first:stop]), as_any(b[i]), panel)
     if len(more):
         for m in range(first, stop):
             to, of = c[i, m], more[i, m]
@@ -156,11 +169,11 @@ def multiply(c, a, b, more):
     n, M, K = a.shape
     N = b.shape[2]
     as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0
-    panel, row = (COLUMNS, b.strides[1] // 4) if as_it_is else (K * COLUMNS, COLUMNS)
+    panel = COLUMNS if as_it_is else K * COLUMNS
     packed = np.empty((0 if as_it_is else n, panels(N) * K, COLUMNS), np.float32)
     in_parallel(pack_one, len(packed) * panels(N), (b, packed))
     in_parallel(
         multiply_one,
         n * ((M + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE),
-        (c, a, b if as_it_is else packed, more, panel, row),
+        (c, a, b if as_it_is else packed, more, panel),
     )
