@@ -2,13 +2,16 @@
 
 import ctypes.util
 import errno
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -209,6 +212,50 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     assert int(kept) == 2
     assert {path.stem for path in Path(folder).glob("*.kept")} == {"embedding.take", "adamw.adamw"}
     assert start(tmp_path, USE).stdout.splitlines() == [folder, kept]
+
+
+def test_this_process_compiles_and_one_more_for_each_further_core(monkeypatch, tmp_path):
+    """The first goes through the names from the start, the second from the end, the third from the second
+    on; whatever one of them has done is told.
+    """
+    names, popen, told = ["embedding.take", "adamw.adamw", "norms.rms_norm"], mock.MagicMock(), []
+    find_in = partial(kept.file_of, tmp_path)
+    popen.return_value.wait.side_effect = lambda: find_in(names[2]).touch()
+    here = lambda given, after: [find_in(name).touch() or after() for name in given[:2]]
+    for name, other in (("FOLDER", tmp_path), ("KERNELS", {}), ("compile_now", here)):
+        monkeypatch.setattr(ahead, name, other)
+    monkeypatch.setattr(ahead.subprocess, "Popen", popen)
+    monkeypatch.setattr(ahead.config, "NUMBA_DEFAULT_NUM_THREADS", 3)
+    ahead.compile_ahead(names, told.append)
+    assert told == names
+    orders = [json.loads(call.args[0][-1])[2] for call in popen.call_args_list]
+    assert orders == [names[::-1], [*names[1:], names[0]]]
+    assert popen.return_value.kill.call_count == 2
+
+
+def test_a_kernel_that_another_process_compiles_or_has_compiled_is_left_to_it(monkeypatch, tmp_path):
+    kernel.kernels("embedding")
+    made, compiled = kernel.KERNELS["embedding.take"], []
+    path = kept.file_of(tmp_path, made.name)
+    monkeypatch.setattr(kernel, "FOLDER", tmp_path)
+    monkeypatch.setattr(made, "ready", compiled.append)
+    with kept.locked(path):
+        made.ahead()
+    assert compiled == []
+    made.ahead()
+    assert len(compiled) == 1
+    path.touch()
+    made.ahead()
+    assert len(compiled) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
+def test_a_process_that_compiles_ends_with_the_one_it_compiles_for(tmp_path):
+    """Once it has done the kernel that it is at."""
+    told = json.dumps([kernel.digest(), 0, ["embedding.take", "adamw.adamw"], sys.path])
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", ahead.CHILD, told], env=environ, check=True)
+    assert [path.stem for path in tmp_path.rglob("*.kept")] == ["embedding.take"]
 
 
 def test_what_is_compiled_first_is_what_training_the_default_model_calls(monkeypatch):

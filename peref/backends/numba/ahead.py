@@ -1,11 +1,10 @@
 """Compiling before somebody waits for it: which kernels, in as many processes as there are cores."""
 
-import contextlib
 import json
-import selectors
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from numba.core import config
@@ -13,31 +12,22 @@ from numba.core import config
 from peref.backends.numba.kept import file_of
 from peref.backends.numba.kernel import FOLDER, KERNELS, digest, kernels
 
-OFTEN = (  # what training the default model calls, what takes longest to compile first
-    *(
-        "attention_backward.backward",
-        "attention.forward",
-        "feed.activated_linear_backward",
-        "feed.activated_linear_forward",
-        "matrix.multiply",
-        "norms.rms_norm_backward",
-    ),
-    *(
-        "cross_entropy.cross_entropy",
-        "embedding.take",
-        "adamw.adamw",
-        "norms.rms_norm",
-        "cross_entropy.cross_entropy_backward",
-    ),
-    "embedding.take_backward",
+# What training the default model calls. A process compiles once what its kernels share, and every second one
+# begins at the end (in_turn): so attention, which takes half of the time, is here, all else there.
+OFTEN = (
+    *("attention_backward.backward", "attention.forward"),
+    *("embedding.take", "embedding.take_backward", "adamw.adamw"),
+    *("cross_entropy.cross_entropy_backward", "cross_entropy.cross_entropy"),
+    *("norms.rms_norm", "norms.rms_norm_backward"),
+    *("matrix.multiply", "feed.activated_linear_forward", "feed.activated_linear_backward"),
 )
 CHILD = """
-import json, signal, sys
+import json, os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-digest, sys.path[:] = json.loads(sys.argv[1])
+digest, parent, names, sys.path[:] = json.loads(sys.argv[1])
 from peref.backends.numba import ahead, kernel
 if kernel.digest() == digest:
-    ahead.compile_now(map(str.strip, sys.stdin), lambda name: print(name, flush=True))
+    ahead.compile_now(names, lambda: os.getppid() == parent or sys.exit())
 """
 
 
@@ -54,58 +44,47 @@ def missing(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in ready and not (FOLDER and file_of(FOLDER, name).exists())]
 
 
-def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
-    """Here, one after the other; `done` is told the name of each."""
+def compile_now(names: Iterable[str], after: Callable[[], object]) -> None:
+    """Those that no other process has compiled or compiles now; `after` is called after each."""
     for name in names:
         kernels(name.partition(".")[0])
-        KERNELS[name].ready()
-        done(name)
+        KERNELS[name].ahead()
+        after()
+
+
+def in_turn(names: Sequence[str], process: int) -> list[str]:
+    """The order in which a process goes through them: the first from the start, the second from the end, the
+    third from the second on.
+    """
+    order, first = names[:: -1 if process % 2 else 1], process // 2
+    return [*order[first:], *order[:first]]
 
 
 def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
-    """In as many processes as there are cores, into FOLDER; where there is none each process must compile for
-    itself, when a kernel is called. `done` as above.
+    """In as many processes as there are cores, of which this is one, into FOLDER; where there is none each
+    process must compile for itself, when a kernel is called. `done` is told the name of each.
 
-    Each process is told the next name when it has done one. What a process leaves undone is compiled when it
-    is called.
+    What a process leaves undone, others compile, or it is compiled when it is called.
     """
-    jobs = min(config.NUMBA_DEFAULT_NUM_THREADS, len(names))
     if FOLDER is None:
         return
-    if jobs < 2:
-        compile_now(names, done)
-        return
-    children, queue = [], iter(names)
-    for _ in range(jobs):
-        command = [sys.executable, "-c", CHILD, json.dumps([digest(), sys.path])]
-        children.append(
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-        )
-        tell(children[-1], queue)
+    left, children = {*names}, []
+
+    def look() -> None:
+        for name in sorted(left - {*missing(left)}):
+            left.remove(name)
+            done(name)
+
     try:
-        with selectors.DefaultSelector() as waiting:
-            for child in children:
-                waiting.register(child.stdout, selectors.EVENT_READ, child)  # type: ignore[arg-type]
-            while waiting.get_map():
-                for key, _ in waiting.select():
-                    if line := key.fileobj.readline():  # type: ignore[union-attr]
-                        done(line.strip())
-                        tell(key.data, queue)
-                    else:
-                        waiting.unregister(key.fileobj)
+        for process in range(1, min(config.NUMBA_DEFAULT_NUM_THREADS, len(names))):
+            told = json.dumps([digest(), os.getpid(), in_turn(names, process), sys.path])
+            nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            children.append(subprocess.Popen([sys.executable, "-c", CHILD, told], **nowhere))
+        compile_now(names, look)
+        for child in children:
+            child.wait()
+            look()
     finally:
         for child in children:
             with child:
                 child.kill()
-
-
-def tell(child: subprocess.Popen, queue: Iterator[str]) -> None:
-    """The next name for a child, or that there is none."""
-    with contextlib.suppress(BrokenPipeError):  # it has ended
-        if name := next(queue, None):
-            child.stdin.write(f"{name}\n")  # type: ignore[union-attr]
-            child.stdin.flush()  # type: ignore[union-attr]
-        else:
-            child.stdin.close()  # type: ignore[union-attr]

@@ -116,14 +116,20 @@ def remove_damaged(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time, where the file system can: who waits finds what the other has compiled."""
+def locked(path: Path, wait: bool = True) -> Iterator[bool]:
+    """One process at a time, where the file system can: who waits finds what the other has compiled. Without
+    `wait`: whether no other has it.
+    """
+    mine = True
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | CAREFUL, 0o600)
             stack.callback(os.close, lock)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                mine = False
+        yield mine
 
 
 def find_runtime() -> None:

@@ -11,7 +11,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from tracemalloc import is_tracing
@@ -113,12 +113,20 @@ class Kernel:
         """Whether a process before has compiled it."""
         return FOLDER is not None and file_of(FOLDER, self.name).exists()
 
-    def ready(self) -> Callable:
+    def ahead(self) -> None:
+        """As ready(), unless another process has compiled it or compiles it now."""
+        if FOLDER and not self.kept():
+            with locked(file_of(FOLDER, self.name), wait=False) as mine:
+                if mine:
+                    self.ready(nullcontext())
+
+    def ready(self, alone: AbstractContextManager | None = None) -> Callable:
+        """`alone`: what holds other processes off meanwhile."""
         with ONE_AT_A_TIME:  # numba's level of optimisation is the same for all threads
-            self.compiled = self.compiled or self.made()
+            self.compiled = self.compiled or self.made(alone)
         return self.compiled
 
-    def made(self) -> Callable:
+    def made(self, alone: AbstractContextManager | None = None) -> Callable:
         before, config.OPT = config.OPT, OPTIMIZED
         often = gc.get_threshold()
         gc.set_threshold(RARELY)
@@ -127,8 +135,9 @@ class Kernel:
             dispatcher = numba.njit(**OPTIONS)(self.function)
             if FOLDER:
                 dispatcher._cache = Kept(file_of(FOLDER, self.name))
-            alone = nullcontext() if self.kept() or FOLDER is None else locked(file_of(FOLDER, self.name))
-            with alone, compiled_once(dispatcher.targetctx.codegen()):
+            if FOLDER and not alone and not self.kept():
+                alone = locked(file_of(FOLDER, self.name))
+            with alone or nullcontext(), compiled_once(dispatcher.targetctx.codegen()):
                 dispatcher.compile(self.signature)
             dispatcher.disable_compile()
             return dispatcher
