@@ -8,7 +8,7 @@ from numba import njit
 
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER
-from peref.backends.numba.tile import SHORT_ROWS, short_sum, tile_sum
+from peref.backends.numba.tile import SHORT_ROWS, short_add, short_set, tile_add, tile_set
 from peref.backends.numba.vector import copy, scale, transpose_block
 
 
@@ -28,10 +28,16 @@ def product(c, c_at, a, a_at, transposed, M, b, b_at, K, add):
         to, of = c_at + n, b_at + n
         whole = M - -M % ROWS // 2 * SHORT_ROWS
         for m in range(0, whole, ROWS):
-            tile_sum(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K, add)
+            if add:
+                tile_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+            else:
+                tile_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
         if LANES == 8:  # elsewhere tiles of ROWS fill M
             for m in range(whole, M, SHORT_ROWS):
-                short_sum(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K, add)
+                if add:
+                    short_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+                else:
+                    short_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
 
 
 @njit(**INNER)

@@ -21,7 +21,7 @@ from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.tile import tile_sum, tile_sum_ahead
+from peref.backends.numba.tile import add_ahead, set_ahead, tile_set
 from peref.backends.numba.vector import transpose_block
 
 ROWS_AT_ONCE = (64 + ROWS - 1) // ROWS * ROWS  # rows that one thread takes at a time
@@ -99,7 +99,10 @@ def strip(c, c_at, c_row, a, a_at, step, a_row, a_column, count, b, b_at, b_row,
     near, apart, by = ahead
     for t in range(count):
         to, of, then = c_at + t * ROWS * c_row, a_at + t * step, near + t * apart
-        tile_sum_ahead(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, add, then, by)
+        if add:
+            add_ahead(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, then, by)
+        else:
+            set_ahead(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, then, by)
 
 
 @njit(**INNER)
@@ -127,7 +130,7 @@ def product_rows(c, a, b, panel):
             else:
                 strip(c, n, N, near, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, add, ahead)
             for t in range(inside, tiles):
-                tile_sum(out, 0, COLUMNS, near, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth, False)
+                tile_set(out, 0, COLUMNS, near, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth)
                 place(c, t * ROWS, min((t + 1) * ROWS, M), n, out, k == 0)
     if K == 0:
         c[:] = 0

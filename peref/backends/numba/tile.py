@@ -12,7 +12,7 @@ short tiles.
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from peref.backends.numba.arrays import flag, i8, void
+from peref.backends.numba.arrays import i8, void
 from peref.backends.numba.emit import I64, PTR, VEC, constant, intrinsic_of
 from peref.backends.numba.host import LANES, ROWS
 
@@ -27,9 +27,9 @@ def one_at_a_time(module):
     return found
 
 
-def tile(rows, c, a, b, *ahead):
+def tile(rows, c, a, b, add, *ahead):
     def body(e):
-        B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K, add, *near) = e.b, e.args
+        B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K, *near) = e.b, e.args
         row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
         to = [row_of(0, c_at, r, c_row) for r in range(rows)]
         to = [*to, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in to)]
@@ -37,17 +37,8 @@ def tile(rows, c, a, b, *ahead):
             for p in to:
                 e.call_for(p, to_write=1)
         of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(rows)], e.at(7, b_at)
-        start, old = B.block, B.append_basic_block("old")
-        begin, loop, done = (B.append_basic_block(name) for name in ("begin", "loop", "done"))
-        B.cbranch(add, old, begin)
-        B.position_at_end(old)
-        there = [e.load(p) for p in to]
-        B.branch(begin)
-        B.position_at_end(begin)
-        first = [B.phi(VEC) for _ in to]
-        for phi, x in zip(first, there, strict=True):
-            phi.add_incoming(constant(0), start)
-            phi.add_incoming(x, old)
+        first = [e.load(p) if add else constant(0) for p in to]
+        start, loop, done = B.block, B.append_basic_block("loop"), B.append_basic_block("done")
         B.cbranch(B.icmp_signed(">", K, ir.Constant(I64, 0)), loop, done)
         B.position_at_end(loop)
         k, sums = B.phi(I64), [B.phi(VEC) for _ in to]
@@ -64,38 +55,54 @@ def tile(rows, c, a, b, *ahead):
                 new[n] = e.fma(left, x, sums[n])
         k1 = B.add(k, ir.Constant(I64, 1))
         for phi, x0, x in zip([k, *sums], [ir.Constant(I64, 0), *first], [k1, *new], strict=True):
-            phi.add_incoming(x0, begin)
+            phi.add_incoming(x0, start)
             phi.add_incoming(x, loop)
         again = B.cbranch(B.icmp_signed("<", k1, K), loop, done)
         again.set_metadata("llvm.loop", one_at_a_time(B.module))
         B.position_at_end(done)
         out = [B.phi(VEC) for _ in to]
         for phi, x0, x in zip(out, first, new, strict=True):
-            phi.add_incoming(x0, begin)
+            phi.add_incoming(x0, start)
             phi.add_incoming(x, loop)
         for p, x in zip(to, out, strict=True):
             e.store(x, p)
 
-    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8, flag, *ahead), body)
+    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8, *ahead), body)
 
 
 @intrinsic
-def tile_sum(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, add):
-    """C (+)= A B for ROWS x K times K x COLUMNS: A with any strides, rows of B and C contiguous. K may be
-    0.
-    """
-    return tile(ROWS, c, a, b)
+def tile_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C = A B for ROWS x K times K x COLUMNS: A with any strides, rows of B and C contiguous. K may be 0."""
+    return tile(ROWS, c, a, b, False)
 
 
 @intrinsic
-def short_sum(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, add):
-    """The same for SHORT_ROWS x K times K x COLUMNS."""
-    return tile(SHORT_ROWS, c, a, b)
+def tile_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C += A B, likewise."""
+    return tile(ROWS, c, a, b, True)
 
 
 @intrinsic
-def tile_sum_ahead(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, add, near, by):
-    """The same as tile_sum, of what lies in memory: C is called for before the sum begins, and at each step a
+def short_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C = A B for SHORT_ROWS x K times K x COLUMNS."""
+    return tile(SHORT_ROWS, c, a, b, False)
+
+
+@intrinsic
+def short_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C += A B, likewise."""
+    return tile(SHORT_ROWS, c, a, b, True)
+
+
+@intrinsic
+def set_ahead(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, near, by):
+    """The same as tile_set, of what lies in memory: C is called for before the sum begins, and at each step a
     line for another tile, at the address `near` and on in steps of `by` bytes. Nothing need be there.
     """
-    return tile(ROWS, c, a, b, i8, i8)
+    return tile(ROWS, c, a, b, False, i8, i8)
+
+
+@intrinsic
+def add_ahead(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, near, by):
+    """The same as tile_add, likewise."""
+    return tile(ROWS, c, a, b, True, i8, i8)
