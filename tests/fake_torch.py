@@ -1,7 +1,8 @@
 """A stand-in for PyTorch on NumPy arrays: as much of it as the examples of docs/checking.md call.
 
 What decides their digits is PyTorch's: a result has the widest dtype of the real tensors, all arguments are
-brought to it first, and bfloat16 is computed in float32 and rounded after each step.
+brought to it first, and bfloat16 is computed in float32 and rounded after each step. Not PyTorch's: the last
+bit of pow, cos and sin, and a Python number beside bfloat16, which is rounded to it here.
 """
 
 import types

@@ -61,6 +61,7 @@ PLAIN |= {
     "rng",
     "s",
 }
+CHECKS = {"bounded", "positive", "within_reach"}  # of peref.encodings.values
 PLAIN |= {"default", "slow", "times", "tokens", "truncate", "value", "self", "D", "dtype", "global_tokens"}
 
 
@@ -99,9 +100,11 @@ def takes_arrays(function):
 
 
 def raised(function):
-    """Names of the errors in the raise statements of a function."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-    return {n.exc.func.id for n in ast.walk(tree) if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call)}
+    """Names of the errors in the raise statements of a function, and Misuse where it has options checked."""
+    nodes = [*ast.walk(ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))))]
+    found = {n.exc.func.id for n in nodes if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call)}
+    calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    return found | {"Misuse"} if calls & CHECKS else found
 
 
 def lacking(function):

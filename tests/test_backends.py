@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -247,6 +248,17 @@ def test_a_kernel_that_another_process_compiles_or_has_compiled_is_left_to_it(mo
     path.touch()
     made.ahead()
     assert len(compiled) == 1
+
+
+def test_locks_are_taken_in_one_order(monkeypatch, tmp_path):
+    """That of this process first, or two threads could wait for each other."""
+    kernel.kernels("embedding")
+    owned = lambda path, wait: nullcontext(seen.append(kernel.ONE_AT_A_TIME._is_owned()))
+    seen = []
+    monkeypatch.setattr(kernel, "FOLDER", tmp_path)
+    monkeypatch.setattr(kernel, "locked", owned)
+    kernel.KERNELS["embedding.take"].ahead()
+    assert seen == [True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")

@@ -105,15 +105,25 @@ def test_prints_go_to_stderr(capfd, mine):
 
 
 def test_prints_in_this_process_go_to_stderr_too(mine, monkeypatch):
-    """Those of Python, of the process and of C, which keeps them until it ends: a document stays one."""
-    c = "import ctypes, os\nc = ctypes.CDLL(None)\nos.write(1, b'imp' + b'orted')\n"
+    """Those of Python, of the process and of C, which keep them until later: a document stays one."""
+    c = "import ctypes, os, sys\nc = ctypes.CDLL(None)\nos.write(1, b'imp' + b'orted')\n"
     does = "    print('called')\n    os.write(1, b'low' + b' down')\n    c.printf(b'from' + b' C')\n"
+    does += "    sys.__stdout__.write('ke' + 'pt')\n"
     name = mine(REFERENCE + c + f"def f(case, inputs):\n{does}    return reference(case, inputs)\n")
     monkeypatch.setenv("PYTHONPATH", str(GOLDEN.parent))
     line = [sys.executable, "-m", "peref", "check", "--impl", f"{name}:f", "--in-process", *ONE, "--json"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, json.loads(done.stdout)["failed"]) == (0, 0)
-    assert all(words in done.stderr for words in ("imported", "called", "low down", "from C"))
+    assert all(words in done.stderr for words in ("imported", "called", "low down", "from C", "kept"))
+
+
+def test_prints_in_this_process_without_stdout(mine, monkeypatch):
+    """Where it is closed there is nothing to keep clear."""
+    name = mine(REFERENCE + "def f(case, inputs):\n    print('called')\n    return reference(case, inputs)\n")
+    monkeypatch.setenv("PYTHONPATH", str(GOLDEN.parent))
+    line = [sys.executable, "-m", "peref", "check", "--impl", f"{name}:f", "--in-process", *ONE]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *line], capture_output=True, text=True)
+    assert (done.returncode, "called" in done.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("where", [(), ("--in-process",)])

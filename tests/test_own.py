@@ -30,9 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MINE = re.search(
     r"bias/square_root.py`:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S
 )[1]
-SLOPED = MINE.replace(
-    "def bias(be, p, d):\n    return table(", "def bias(be, p, d, *, power: float = 1.0):\n    return table("
-).replace('table(p["r"], d)', 'table(p["r"], abs(d) ** power)')
+SLOPED = MINE.replace("bias(be, p, d):", "bias(be, p, d, *, power: float = 1.0):")
+SLOPED = SLOPED.replace('table(p["r"], d)', 'table(p["r"], abs(d) ** power)')
 TINY = [
     "--width",
     16,

@@ -61,8 +61,8 @@ NOT_AGAIN = (
     "tests/test_encodings.py::test_gradient_of_every_choice",
     "tests/test_porting.py::test_gradients_arrive_under_their_names",
     "tests/test_ties.py::test_gradient_where_parameters_begin",
-    # planted mistakes that are found, far from a rounding (those near one are repeated, and so is what is let
-    # pass), and bits of two runs that go the same way
+    # planted mistakes that are found, far from a rounding (those near one are repeated, and so are the tests
+    # whose whole point is that an honest engine passes), and bits of two runs that go the same way
     "tests/test_encodings.py::test_a_spoilt_backward_of_an_encoding_is_found",
     "tests/test_golden_levels.py::test_a_flag_stands_where_its_mutant_fails",
     "tests/test_handed_states.py::test_a_wrong_state_is_named",

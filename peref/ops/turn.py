@@ -60,8 +60,8 @@ def turn_forward(x, angle, gain, *, layout):
 
 
 def turn_backward(saved, dy, wants):
-    """The gradients of x [B,H,T,D], dy turned back by the angle, times gain; of angle and gain in the shapes
-    they were given in; None for what is absent or not wanted.
+    """The gradients of x [B,H,T,D], dy turned back by the angle, times gain (channels beyond R as they came);
+    of angle and gain in the shapes they were given in; None for what is absent or not wanted.
     """
     ya, yb, cos, sin, g, angle, gain, layout = saved
     half = angle.shape[-1]

@@ -64,7 +64,8 @@ def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
     """In as many processes as there are cores, of which this is one, into FOLDER; where there is none each
     process must compile for itself, when a kernel is called. `done` is told the name of each.
 
-    What a process leaves undone, others compile, or it is compiled when it is called.
+    What another process leaves undone is compiled here, or when it is called; an error of a kernel that is
+    compiled here is raised.
     """
     if FOLDER is None:
         return

@@ -116,7 +116,8 @@ class Kernel:
     def ahead(self) -> None:
         """As ready(), unless another process has compiled it or compiles it now."""
         if FOLDER and not self.kept():
-            with locked(file_of(FOLDER, self.name), wait=False) as mine:
+            # in the order of made(): a thread that holds one waits for no other that holds the other
+            with ONE_AT_A_TIME, locked(file_of(FOLDER, self.name), wait=False) as mine:
                 if mine:
                     self.ready(nullcontext())
 

@@ -80,9 +80,10 @@ def tiles_of_rows(a, first, k, depth):
 
 @njit(**INNER)
 def called(p, a, a_at, b, b_at, panel, row, depth):
-    """What the tiles of panel p call for while they sum: of the first the tile of A below, or of A' the rows
-    that follow; of others the rows of B that follow, from the panel before. An address for the first tile,
-    and in bytes how far apart those of tiles and of steps are.
+    """What the tiles of panel p call for while they sum: of the first the tile of A below (every line of it
+    up to 340 columns, beyond that every other one or fewer), or of A' the rows that follow; of others the
+    rows of B that follow, from the panel before. An address for the first tile, and in bytes how far apart
+    those of tiles and of steps are. It is never read, and may lie beyond the array.
     """
     if p:
         return b.ctypes.data + 4 * (b_at - panel + depth * row), LINE_BYTES, 4 * row

@@ -119,9 +119,9 @@ def forgotten_backward(saved, dy):
     """The gradient of log_f [B,H,S]: scale times what row and column sums of dy [B,H,T,S] add up to from each
     token on, in float64.
     """
-    T, scale, dtype = saved
-    dc = -dy.sum(-2)  # 2
-    dc[..., -T:] += dy.sum(-1)  # 2
+    (T, scale, dtype), float64 = saved, namespace(dy).float64
+    dc = -dy.sum(-2, dtype=float64)  # 2
+    dc[..., -T:] += dy.sum(-1, dtype=float64)  # 2
     return (scale * dc[..., ::-1].cumsum(-1)[..., ::-1].astype(dtype),)  # 1
 
 

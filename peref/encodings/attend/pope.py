@@ -37,8 +37,8 @@ def polar_forward(m, phi):
 
 
 def polar_backward(saved, dy, wants):
-    """The gradients of m [B,H,T,D], along the angle, and of phi in its shape, m times across it; None where
-    it is not wanted.
+    """The gradients of m [B,H,T,D], along the angle, and of phi in its shape, m times across it; None for a
+    phi that is not wanted.
     """
     m, cos, sin, phi = saved
     along, across = dy[..., : m.shape[-1]], dy[..., m.shape[-1] :]

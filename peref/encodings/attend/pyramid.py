@@ -278,7 +278,8 @@ def attend(
     base: float = 10000.0,
 ):
     """o [B,H,T,D] of q [B,H,T,D], k and v [B,G,S,D]: the window, the blocks, and the gate between them.
-    Raises Misuse for position=centre with an odd width or several positions for a token.
+    Raises Misuse for a window or base that is not positive, and for position=centre with an odd width or
+    several positions for a token.
     """
     w = max(L // 8, 1) if local is None else local
     positive("pyramid", local=w, base=base)

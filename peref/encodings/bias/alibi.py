@@ -56,7 +56,7 @@ def slope_bias_forward(log_m, side, d, hidden):
 
 
 def slope_bias_backward(saved, db):
-    """The gradient of log_m [1,H] or [2,H]: m times the sum of -dy |d| over the distances of its side."""
+    """The gradient of log_m [1,H] or [2,H]: m times the sum of -db |d| over the distances of its side."""
     m, side, d, hidden, dtype = saved
     xp = namespace(m)
     db = db if hidden is None else xp.where(hidden, 0, db)  # 3
@@ -96,7 +96,7 @@ def init(
     across_layers: Across = "own",
 ):
     """Nothing, or log_slopes [1,H] ("learned") or [2,H] ("sides") at the fixed slopes. Raises Misuse for
-    across_layers=shared where slopes are fixed.
+    across_layers=shared where slopes are fixed, and for a max_bias below 0 or above 1000.
     """
     if across_layers == "shared" and slopes == "fixed":
         raise Misuse(
@@ -112,7 +112,7 @@ def init(
 
 def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):
     """-m_h |d|, [H,N], of distances d [N]; with directions=halves minus infinity on the side that a head does
-    not see.
+    not see. Raises Misuse for a max_bias below 0 or above 1000.
     """
     xp = namespace(d)
     hidden = None

@@ -56,7 +56,7 @@ def init(rng, *, H, columns: int = 8, width: int = 32):
 
 def bias(be, p, d, *, columns: int = 8, reach: int | None = None):
     """16 sigmoid of the network, [H,N], of distances d [N], each split into rows and columns. Raises Misuse
-    for distances that are not whole.
+    for options that are not positive, and for distances that are not whole.
     """
     positive("log_cpb", columns=columns, reach=reach)
     if d.dtype.kind not in "iu":

@@ -23,7 +23,9 @@ from peref.xp import namespace
 
 
 def bias(be, p, d, *, H, width: int = 128, base: float = 10000.0, form: Literal["paper", "nemo"] = "paper"):
-    """The sum of cosines over c_h, [H,N] in float64, of distances d [N]. Raises Misuse for an odd width."""
+    """The sum of cosines over c_h, [H,N] in float64, of distances d [N]. Raises Misuse for options that are
+    not positive, and for an odd width.
+    """
     positive("sandwich", width=width, base=base)
     if width % 2:
         raise Misuse(

@@ -49,7 +49,9 @@ def embed(
     ladder: Literal["paper", "endpoint"] = "paper",
     base: float = 10000.0,
 ):
-    """e(row, column), [...,T,C] in float64, of positions i [2,B,T] or, split by `width`, [...,T]."""
+    """e(row, column), [...,T,C] in float64, of positions i [2,B,T] or, split by `width`, [...,T]. Raises
+    Misuse for options that are not positive.
+    """
     positive("sincos_2d", width=width, base=base)
     xp = namespace(i)
     row, column = (i[0], i[1]) if i.ndim == 3 else (i // width, i % width)

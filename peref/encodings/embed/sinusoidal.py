@@ -56,7 +56,9 @@ def embed(
     base: float = 10000.0,
     learned: bool = False,
 ):
-    """e(i), [...,T,C], of positions i [...,T]; made in float64."""
+    """e(i), [...,T,C], of positions i [...,T]; made in float64. Raises Misuse for a base that is not
+    positive.
+    """
     positive("sinusoidal", base=base)
     xp = namespace(i)
     h = C // 2

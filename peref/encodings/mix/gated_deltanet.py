@@ -75,7 +75,8 @@ def mix(
     unit_eps: float = 1e-6,
 ):
     """out [B,T,C] of x [B,T,C], and the state: the last kernel - 1 rows of q, k and v before their
-    convolutions, and S [B,value heads,D,D value_factor]. Raises Misuse for a max_beta above 2.
+    convolutions, and S [B,value heads,D,D value_factor]. Raises Misuse for options that are not positive, and
+    for a max_beta above 2.
     """
     positive("gated_deltanet", max_beta=max_beta, chunk=chunk, eps=eps, unit_eps=unit_eps)
     bounded("gated_deltanet", "<=", 2.0, max_beta=max_beta)

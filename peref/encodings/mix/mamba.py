@@ -182,7 +182,9 @@ def init(
 
 
 def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] = "euler", chunk: int = 16):
-    """out [B,T,C] of x [B,T,C], and the state: the convolution's last kernel - 1 rows and h [B,N,E]."""
+    """out [B,T,C] of x [B,T,C], and the state: the convolution's last kernel - 1 rows and h [B,N,E]. Raises
+    Misuse for a chunk that is not positive.
+    """
     positive("mamba", chunk=chunk)
 
     def of(u, role):

@@ -91,8 +91,9 @@ def init(
     groups: int = 1,
     kernel: int = 4,
 ):
-    """The maps and taps of x, b and c, maps of z and dt, dt.bias, A_log and D of one number a head, the
-    norm's weight [expand H D] and o's map. Raises Misuse for groups that do not divide the heads.
+    """The maps, taps and biases of x, b and c, maps of z and dt, dt.bias, A_log and D of one number a head,
+    the norm's weight [expand H D] and o's map. Raises Misuse for options that are not positive, and for
+    groups that do not divide the heads.
     """
     positive("mamba2", state_size=state_size, expand=expand, groups=groups, kernel=kernel)
     heads = expand * H
@@ -115,7 +116,7 @@ def init(
 
 def mix(be, p, x, at, state, across, *, groups: int = 1, chunk: int = 64, eps: float = 1e-5):
     """out [B,T,C] of x [B,T,C], and the state: the last kernel - 1 rows of x, b and c before their
-    convolutions, and S [B,expand H,state_size,D].
+    convolutions, and S [B,expand H,state_size,D]. Raises Misuse for options that are not positive.
     """
     positive("mamba2", chunk=chunk, eps=eps)
     parts, after, heads = {}, {}, p["D"].shape[0]

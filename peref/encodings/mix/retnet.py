@@ -162,7 +162,8 @@ def mix(
     decays: Literal["powers", "spread"] = "powers",
 ):
     """out [B,T,C] of x [B,T,C], and the state S [B,H,D,D value_factor], with the sums of the decays and of
-    the scores where `rows` asks for them. Raises Misuse for an odd head width.
+    the scores where `rows` asks for them. Raises Misuse for options that are not positive, and for an odd
+    head width.
     """
     positive("retnet", chunk=chunk, base=base, eps=eps)
     if D % 2:

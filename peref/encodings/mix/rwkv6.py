@@ -156,7 +156,9 @@ def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 6
 
 
 def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
-    """out [B,T,C] of x [B,T,C], and the state: the last x [B,1,C] and S [B,H,D,D]."""
+    """out [B,T,C] of x [B,T,C], and the state: the last x [B,1,C] and S [B,H,D,D]. Raises Misuse for options
+    that are not positive.
+    """
     positive("rwkv6", chunk=chunk, eps=eps)
     before, last = previous(x, state.get("x"), at.runs)
     halfway = lerp(x, before, p["mix.x"])

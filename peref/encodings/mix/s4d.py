@@ -282,8 +282,8 @@ def init(
     dt_max: float = 0.1,
 ):
     """log_dt and D [C], log_A_real and A_imag [C,state_size/2] of the spectrum that `start` names, C
-    [C,state_size/2,2], and two maps with biases. Raises Misuse for an odd state_size, and where dt_min is
-    above dt_max.
+    [C,state_size/2,2], and two maps with biases. Raises Misuse for options that are not positive, for an odd
+    state_size, and where dt_min is above dt_max.
     """
     positive("s4d", state_size=state_size, dt_min=dt_min, dt_max=dt_max)
     if dt_min > dt_max:
@@ -320,7 +320,9 @@ def mix(
     gelu: Literal["tanh", "erf"] = "tanh",
     chunk: int = 32,
 ):
-    """out [B,T,C] of x [B,T,C], and the state s [B,C,state_size], real parts before imaginary ones."""
+    """out [B,T,C] of x [B,T,C], and the state s [B,C,state_size], real parts before imaginary ones. Raises
+    Misuse for a chunk that is not positive.
+    """
     positive("s4d", chunk=chunk)
     system = modes(p["log_dt"], p["log_A_real"], p["A_imag"], p["C"], discretisation=discretisation)
     y, last = be.recurrence("diagonal_scan", diagonal_scan)(

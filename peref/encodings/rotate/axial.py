@@ -54,7 +54,7 @@ def rotate(
     max_freq: float = 10.0,
 ):
     """The angles in radians, [...,T,R/2] in float64, of positions i [...,T], split by `width`, or of rows and
-    columns [2,B,T]; no gains.
+    columns [2,B,T]; no gains. Raises Misuse for options that are not positive.
     """
     positive("axial", width=width, base=base, max_freq=max_freq)
     xp = namespace(i)

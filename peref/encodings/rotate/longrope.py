@@ -85,7 +85,9 @@ def longrope_gain(
     short_mscale: float | None = None,
     long_mscale: float | None = None,
 ):
-    """a, the gain of q and of k."""
+    """a, the gain of q and of k, a number. Raises Misuse for factors that are not positive or above
+    STRONGEST.
+    """
     L = L if original is None else original
     given = {"attention_factor": attention_factor, "short_mscale": short_mscale, "long_mscale": long_mscale}
     positive("longrope", **given)

@@ -84,7 +84,7 @@ def rotate(
     sections: tuple[int, ...] | None = None,
 ):
     """The angles in radians, [...,T,R/2] in float64, of positions i [3,B,T], or [...,T] where all three are
-    one; no gains.
+    one; no gains. Raises Misuse for a base that is not positive.
     """
     positive("mrope", base=base)
     xp, axis = namespace(i), axis_of(R // 2, order, sections)

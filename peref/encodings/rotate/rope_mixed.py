@@ -45,7 +45,9 @@ mixed_angle = Op(mixed_angle_forward, mixed_angle_backward)
 
 
 def init(rng, *, G, R, base: float = 10.0):
-    """w [G,2,R/2], radians a patch. Raises Misuse for a rotary width that is no multiple of 4."""
+    """w [G,2,R/2], radians a patch. Raises Misuse for a base that is not positive, and for a rotary width
+    that is no multiple of 4.
+    """
     positive("rope_mixed", base=base)
     if R % 4:
         raise Misuse(f"rope_mixed: rotary width is {R}; expected a multiple of 4")
@@ -59,7 +61,7 @@ def init(rng, *, G, R, base: float = 10.0):
 
 def rotate(p, i, n, *, width: int = 16):
     """The angles in radians, [1 or B,G,T,R/2] in float64, of positions i [2,B,T] or, split by `width`,
-    [...,T]; no gains.
+    [...,T]; no gains. Raises Misuse for a width that is not positive.
     """
     positive("rope_mixed", width=width)
     row, column = (i[0], i[1]) if i.ndim == 3 else (i // width, i % width)

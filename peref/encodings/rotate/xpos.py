@@ -44,7 +44,7 @@ def rotate(
     p, i, n, *, R, base: float = 10000.0, scale_base: float = 512.0, gamma: float = 0.4, centre: float = 0.0
 ):
     """The angles in radians, [...,T,R/2] in float64, of positions i [...,T], and the gains of q and of k in
-    the same shape, one the inverse of the other.
+    the same shape, one the inverse of the other. Raises Misuse for options that are not positive.
     """
     positive("xpos", base=base, scale_base=scale_base, gamma=gamma)
     xp = namespace(i)

@@ -95,7 +95,9 @@ def table_rows(npos, L):
 
 
 def init(rng, *, C, H, L, D, npos: int | None = None, gates: Gates = "logits"):
-    """The table e [P,D] of zeros and, with gates=key, a map of keys for the gates [H D,C]."""
+    """The table e [P,D] of zeros and, with gates=key, a map of keys for the gates [H D,C]. Raises Misuse for
+    a npos below 1.
+    """
     own = {"k.weight": initial(rng, H * D, C)} if gates == "key" else {}
     return {"table": 0.0 * rng.standard_normal((table_rows(npos, L), D))} | own
 

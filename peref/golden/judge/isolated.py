@@ -66,16 +66,20 @@ def function_of(
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Meanwhile all that this process writes to stdout goes to stderr, also what C code writes or keeps."""
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        ctypes.CDLL(None).fflush(None)  # every stream of C's
-        os.dup2(kept, 1)
-        os.close(kept)
+    """Meanwhile all that this process and its threads write to stdout goes to stderr, also what C code writes
+    and what either of them keeps until later. Where one of the two is closed only prints are dealt with.
+    """
+    with contextlib.ExitStack() as back:
+        back.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if (stdout := sys.__stdout__) and sys.__stderr__:
+            fflush = ctypes.CDLL(None).fflush
+            stdout.flush()
+            back.callback(os.close, kept := os.dup(1))
+            back.callback(os.dup2, kept, 1)
+            back.callback(fflush, None)  # every stream of C's
+            back.callback(stdout.flush)
+            os.dup2(2, 1)
+        yield
 
 
 class Isolated(Respondent):
