@@ -5,6 +5,7 @@ transcripts, keys and exit codes are those of the package. The README stays shor
 """
 
 import html
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -366,7 +368,10 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told(here):
-    """Every command of README and docs/cli.md, training made small: command line -> what `--json` says."""
+    """Every command of README and docs/cli.md, training made small: command line -> what `--json` says.
+
+    In this process: that of a command of its own is in test_cli.py.
+    """
     words = "".join(f"def f{n}(x):\n    return x * {n} + {n * n}\n\n" for n in range(9000))
     (here / "text.py").write_text(words)
     (here / "peref").mkdir()
@@ -397,15 +402,11 @@ def told(here):
             line += ["--samples", "20"] if "--task" in args else ["--bytes", "8192"]
         elif args[:2] == ["show", "--all"]:
             line += ["--len", "32"]
-        done = subprocess.run(
-            [sys.executable, ROOT / "cli.py", *line, "--json"],
-            cwd=here,
-            env=environment(),
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, (args, done.stdout, done.stderr)
-        found[" ".join(args)] = json.loads(done.stdout)
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(here), redirect_stdout(out), redirect_stderr(err):
+            code = cli.run([*map(str, line), "--json"], Signals())
+        assert code == 0, (args, out.getvalue(), err.getvalue())
+        found[" ".join(args)] = json.loads(out.getvalue())
     return found
 
 
