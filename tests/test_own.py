@@ -325,8 +325,9 @@ def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, m
     code, out, err = cli("generate", run, *given, "--tokens", 5, "--json")
     assert code == 0, err
     assert len(json.loads(out)["bytes"]) == 5
-    assert cli("show", "../mine.py", "--run", run, "-o", "one.png")[0] == 0
-    assert cli("show", "--pe", "rope,../mine.py,none", "--run", run, "--layer", 1, "-o", "two.png")[0] == 0
+    short = ("--run", run, "--prompt", "def f")
+    assert cli("show", "../mine.py", *short, "-o", "one.png")[0] == 0
+    assert cli("show", "--pe", "rope,../mine.py,none", *short, "--layer", 1, "-o", "two.png")[0] == 0
     assert "not the cycle of the run" in cli("show", "--pe", "rope,../mine.py", "--run", run)[2]
 
 
