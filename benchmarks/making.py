@@ -33,9 +33,10 @@ def made(name: str) -> tuple[float, int]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, size
 
 
-slow = []
-for name in sys.argv[1:] or names():
-    seconds, size = made(name)
-    print(f"{name:20}{seconds:8.1f} s{size:12,} bytes", flush=True)
-    slow += [name] if seconds > MOST else []
-sys.exit(f"more than {MOST} CPU seconds: {', '.join(slow)}" if slow else 0)
+if __name__ == "__main__":
+    slow = []
+    for name in sys.argv[1:] or names():
+        seconds, size = made(name)
+        print(f"{name:20}{seconds:8.1f} s{size:12,} bytes", flush=True)
+        slow += [name] if seconds > MOST else []
+    sys.exit(f"more than {MOST} CPU seconds: {', '.join(slow)}" if slow else 0)

@@ -1234,7 +1234,10 @@ def test_misuse_is_one_clear_line_and_no_traceback(cli, text, args, word):
 
 
 MISUSE_OF_A_RUN = {
-    "len 0": (["eval", "--len", "0"], "--len is 0"),
+    "len 0": (["eval", "--len", "0"], "--len: '0' is not a whole number of at least 1"),
+    "len in words": (["eval", "--len", "twelve"], "--len: 'twelve' is not a whole number of at least 1"),
+    "steps in words": (["train", "--steps", "two"], "--steps: 'two' is not a whole number"),
+    "index": (["sweep", "task", "a.toml", "--index", "-1"], "'-1' is not a whole number of at least 0"),
     "stride alone": (["eval", "--len", "32", "--stride", "4"], "--protocol sliding"),
     "stride too long": (["eval", "--len", "32", "--protocol", "sliding", "--stride", "9"], "expected 1 to 8"),
     "protocol": (["eval", "--protocol", "overlapping"], "non-overlapping"),

@@ -264,7 +264,7 @@ def test_a_product_calls_for_what_it_reads_next(K, N, turned):
     line, found = matrix.LINE_BYTES, set()
     for p in range(N // wide):
         given = p, a.T if turned else a, 0, b, p * wide, wide, N, depth
-        near, apart, by = matrix.called.py_func(*given)
+        near, apart, by = matrix.prefetched.py_func(*given)
         for tile in range(M // matrix.ROWS):
             at = near + tile * apart
             found |= {(at + k * by) // line for k in range(depth)}

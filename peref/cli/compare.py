@@ -63,7 +63,7 @@ DOCUMENT = schema.fields(
 @of_recipe("rate")
 @of_recipe("seed", "The first random seed.")
 @options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]")
-@option("--bytes count", "Bytes of held-out text to read.", int, default=BYTES)
+@option("--bytes count", "Bytes of held-out text to read.", SIZE, default=BYTES)
 @option("--samples", "Held-out samples of a task, at each length.", SIZE, default=SAMPLES)
 @option("-o --output", "The folder for the report.", options.DIR, default="comparison")
 @option("--again", "Make the report again from its comparison.json; nothing is trained.", options.FILE)

@@ -42,13 +42,13 @@ Measuring = Generator[Any, Backend, None]
 @options.option(
     "--len longest",
     "The longest length.  [default: four times that of training, where the encoding allows]",
-    int,
+    options.SIZE,
 )
 @options.option("--protocol", "How the text is cut into windows.", [*PROTOCOLS], default=PROTOCOLS[0])
 @options.option(
-    "--stride", "Tokens by which a sliding window moves.  [default: half the training length]", int
+    "--stride", "Tokens by which a sliding window moves.  [default: half the training length]", options.SIZE
 )
-@options.option("--bytes count", "Bytes of held-out text to read.", int, default=BYTES)
+@options.option("--bytes count", "Bytes of held-out text to read.", options.SIZE, default=BYTES)
 @options.task_option("Evaluate the newest run of this task.")
 @options.option("--samples", "Held-out sources of a task, at each length.", options.SIZE, default=SAMPLES)
 @options.data_option(
@@ -95,8 +95,6 @@ def of_text(given: Given, found: Trained) -> Measuring:
         raise Misuse("--samples is for a run that was trained on a task; leave it out")
     cfg = loss.under(trained, given.pe, given.settings)
     longest = reach(cfg, found.dtype) if given.longest is None else given.longest
-    if longest < 1:
-        raise Misuse(f"--len is {longest}; expected at least 1")
     if given.count < longest:
         what = f"--bytes is {given.count}, too little text for --len {longest}"
         raise Misuse(f"{what}; expected at least {longest}")
@@ -193,7 +191,7 @@ def rule_of(given: Given, trained: int, longest: int) -> loss.Protocol:
         return loss.Protocol()
     shortest = loss.lengths(trained, longest)[0]
     stride = shortest if given.stride is None else given.stride
-    if not 1 <= stride <= shortest:
+    if stride > shortest:
         raise Misuse(f"--stride is {stride}; expected 1 to {shortest}, the shortest length of the table")
     return loss.Protocol(stride)
 

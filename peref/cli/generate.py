@@ -37,7 +37,7 @@ BEGUN = "static int "
 @options.option(
     "--temperature", "Sampling temperature; 0 always takes the likeliest byte.", float, default=0.8
 )
-@options.option("--top-k", "Sample from this many likeliest bytes only.  [default: all]", int)
+@options.option("--top-k", "Sample from this many likeliest bytes only.  [default: all]", options.SIZE)
 @options.option("--seed", "Random seed.", int, default=0)
 @options.task_option("Answer with the newest run of this task.")
 @options.of_a_run

@@ -3,6 +3,7 @@ the fields of Config and Recipe; and what a command is given of them.
 """
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial, reduce
@@ -53,12 +54,16 @@ class Kind(click.ParamType):
         return self.complete(ctx, incomplete)
 
 
-def whole_number(value: Any) -> int:
+def whole_number(least: float = -math.inf) -> Callable[[Any], int]:
     """Checked here and not only in Config, so that the message names the option and not the letter."""
-    with contextlib.suppress(ValueError):
-        if (number := int(value)) >= 1:
-            return number
-    raise ValueError(f"{value!r} is not a whole number of at least 1")
+
+    def read(value: Any) -> int:
+        with contextlib.suppress(ValueError):
+            if (number := int(value)) >= least:
+                return number
+        raise ValueError(f"{value!r} is not a whole number" + f" of at least {least}" * (least > -math.inf))
+
+    return read
 
 
 def not_empty(what: str) -> Callable[[str], str]:
@@ -93,7 +98,7 @@ def text_named(name: str) -> str:
     return name if not name or Path(name).exists() else spelled_as(name, known())
 
 
-SIZE = Kind("INTEGER", read=whole_number)
+INTEGER, SIZE, INDEX = (Kind("INTEGER", read=whole_number(*least)) for least in ((), (1,), (0,)))
 DIR = Kind("FOLDER", completion.folders, not_empty("folder"))
 FILE = Kind("FILE", completion.files, not_empty("file"))
 RUN = Kind("RUN", completion.runs)
@@ -108,7 +113,7 @@ def typed(kind: Any) -> dict[str, Any]:
     """bool is an option without a value, a list are the values that there are."""
     if kind is bool:
         return {"is_flag": True}
-    return {"type": click.Choice(kind) if isinstance(kind, list) else kind}
+    return {"type": click.Choice(kind) if isinstance(kind, list) else INTEGER if kind is int else kind}
 
 
 def option(names: str, help: str, kind: Any = None, **more: Any) -> Callable:

@@ -4,7 +4,6 @@ import hashlib
 import math
 from functools import partial
 
-import click
 import numpy as np
 
 from peref import share, store
@@ -38,7 +37,7 @@ REPORTED = 8  # times as much text as for a candidate is for the report
     options.SIZE,
     default=8,
 )
-@option("--seed", "Random seed.", click.IntRange(0), default=0)
+@option("--seed", "Random seed.", options.INDEX, default=0)
 @options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
 @options.set_option
 @options.runs_folder

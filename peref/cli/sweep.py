@@ -106,7 +106,7 @@ def all_command(given: Given) -> Document:
 
 @command.command("task", short_help="Compute one task, or whatever nobody else does.")
 @file_argument
-@option("--index", "The task, from 0 on.  [default: all, one by one]", click.IntRange(0))
+@option("--index", "The task, from 0 on.  [default: all, one by one]", options.INDEX)
 @threads_option
 @options.runs_folder
 def task_command(given: Given) -> Document:

@@ -11,7 +11,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from tracemalloc import is_tracing
@@ -116,18 +116,21 @@ class Kernel:
     def ahead(self) -> None:
         """As ready(), unless another process has compiled it or compiles it now."""
         if FOLDER and not self.kept():
-            # in the order of made(): a thread that holds one waits for no other that holds the other
+            # in the order of ready(): a thread that holds one waits for no other that holds the other
             with ONE_AT_A_TIME, locked(file_of(FOLDER, self.name), wait=False) as mine:
                 if mine:
-                    self.ready(nullcontext())
+                    self.compiled = self.compiled or self.made()
 
-    def ready(self, alone: AbstractContextManager | None = None) -> Callable:
-        """`alone`: what holds other processes off meanwhile."""
+    def ready(self) -> Callable:
+        """Compiled here unless it was, while no other process compiles it."""
         with ONE_AT_A_TIME:  # numba's level of optimisation is the same for all threads
-            self.compiled = self.compiled or self.made(alone)
+            alone = FOLDER and not (self.compiled or self.kept())
+            with locked(file_of(FOLDER, self.name)) if alone else nullcontext():
+                self.compiled = self.compiled or self.made()
         return self.compiled
 
-    def made(self, alone: AbstractContextManager | None = None) -> Callable:
+    def made(self) -> Callable:
+        """Compiled, or taken from FOLDER."""
         before, config.OPT = config.OPT, OPTIMIZED
         often = gc.get_threshold()
         gc.set_threshold(RARELY)
@@ -136,9 +139,7 @@ class Kernel:
             dispatcher = numba.njit(**OPTIONS)(self.function)
             if FOLDER:
                 dispatcher._cache = Kept(file_of(FOLDER, self.name))
-            if FOLDER and not alone and not self.kept():
-                alone = locked(file_of(FOLDER, self.name))
-            with alone or nullcontext(), compiled_once(dispatcher.targetctx.codegen()):
+            with compiled_once(dispatcher.targetctx.codegen()):
                 dispatcher.compile(self.signature)
             dispatcher.disable_compile()
             return dispatcher

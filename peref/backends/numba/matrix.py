@@ -21,7 +21,7 @@ from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.tile import add_ahead, set_ahead, tile_set
+from peref.backends.numba.tile import add_prefetching, set_prefetching, tile_set
 from peref.backends.numba.vector import transpose_block
 
 ROWS_AT_ONCE = (64 + ROWS - 1) // ROWS * ROWS  # rows that one thread takes at a time
@@ -79,7 +79,7 @@ def tiles_of_rows(a, first, k, depth):
 
 
 @njit(**INNER)
-def called(p, a, a_at, b, b_at, panel, row, depth):
+def prefetched(p, a, a_at, b, b_at, panel, row, depth):
     """What the tiles of panel p call for while they sum: of the first the tile of A below (every line of it
     up to 340 columns, beyond that every other one or fewer), or of A' the rows that follow; of others the
     rows of B that follow, from the panel before. An address for the first tile, and in bytes how far apart
@@ -95,15 +95,17 @@ def called(p, a, a_at, b, b_at, panel, row, depth):
 
 
 @njit(**INNER)
-def strip(c, c_at, c_row, a, a_at, step, a_row, a_column, count, b, b_at, b_row, K, add, ahead):
-    """C (+)= A B for `count` tiles, one below the other; those of A are `step` apart. `ahead` is `called`."""
-    near, apart, by = ahead
+def strip(c, c_at, c_row, a, a_at, step, a_row, a_column, count, b, b_at, b_row, K, add, prefetch):
+    """C (+)= A B for `count` tiles, one below the other; those of A are `step` apart. `prefetch`:
+    what `prefetched` gives.
+    """
+    first, apart, by = prefetch
     for t in range(count):
-        to, of, then = c_at + t * ROWS * c_row, a_at + t * step, near + t * apart
+        to, of, then = c_at + t * ROWS * c_row, a_at + t * step, first + t * apart
         if add:
-            add_ahead(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, then, by)
+            add_prefetching(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, then, by)
         else:
-            set_ahead(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, then, by)
+            set_prefetching(c, to, c_row, a, of, a_row, a_column, b, b_at, b_row, K, then, by)
 
 
 @njit(**INNER)
@@ -116,7 +118,7 @@ def product_rows(c, a, b, panel):
     for k in range(0, K, DEPTH):
         depth, of = min(DEPTH, K - k), k * a_column
         lie = 0 if LANES == 8 and a_column != 1 else whole
-        near = tiles_of_rows(a, lie * ROWS, k, depth)
+        copied = tiles_of_rows(a, lie * ROWS, k, depth)
         for p in range(panels(N)):
             n, at = p * COLUMNS, p * panel + k * row
             inside = whole
@@ -124,14 +126,14 @@ def product_rows(c, a, b, panel):
                 inside = 0
                 if lie:
                     lie = 0
-                    near = tiles_of_rows(a, lie * ROWS, k, depth)
-            add, ahead = k > 0, called(p, a, of, b, at, panel, row, depth)
+                    copied = tiles_of_rows(a, 0, k, depth)
+            add, prefetch = k > 0, prefetched(p, a, of, b, at, panel, row, depth)
             if lie:
-                strip(c, n, N, a, of, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, add, ahead)
+                strip(c, n, N, a, of, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, add, prefetch)
             else:
-                strip(c, n, N, near, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, add, ahead)
+                strip(c, n, N, copied, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, add, prefetch)
             for t in range(inside, tiles):
-                tile_set(out, 0, COLUMNS, near, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth)
+                tile_set(out, 0, COLUMNS, copied, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth)
                 place(c, t * ROWS, min((t + 1) * ROWS, M), n, out, k == 0)
     if K == 0:
         c[:] = 0

@@ -27,13 +27,13 @@ def one_at_a_time(module):
     return found
 
 
-def tile(rows, c, a, b, add, *ahead):
+def tile(rows, c, a, b, add, *prefetch):
     def body(e):
-        B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K, *near) = e.b, e.args
+        B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K, *then) = e.b, e.args
         row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
         to = [row_of(0, c_at, r, c_row) for r in range(rows)]
         to = [*to, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in to)]
-        if near:
+        if then:
             for p in to:
                 e.call_for(p, to_write=1)
         of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(rows)], e.at(7, b_at)
@@ -45,8 +45,8 @@ def tile(rows, c, a, b, add, *ahead):
         row = B.gep(of_b, [B.mul(k, b_row)])
         right = e.load(row), e.load(B.gep(row, [ir.Constant(I64, LANES)]))
         column = B.mul(k, a_column)
-        if near:
-            address, by = near
+        if then:
+            address, by = then
             e.call_for(B.inttoptr(B.add(address, B.mul(k, by)), PTR))
         new = list(sums)
         for r, p in enumerate(of_a):
@@ -67,7 +67,7 @@ def tile(rows, c, a, b, add, *ahead):
         for p, x in zip(to, out, strict=True):
             e.store(x, p)
 
-    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8, *ahead), body)
+    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8, *prefetch), body)
 
 
 @intrinsic
@@ -95,14 +95,14 @@ def short_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_ro
 
 
 @intrinsic
-def set_ahead(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, near, by):
+def set_prefetching(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, then, by):
     """The same as tile_set, of what lies in memory: C is called for before the sum begins, and at each step a
-    line for another tile, at the address `near` and on in steps of `by` bytes. Nothing need be there.
+    line for another tile, at the address `then` and on in steps of `by` bytes. Nothing need be there.
     """
     return tile(ROWS, c, a, b, False, i8, i8)
 
 
 @intrinsic
-def add_ahead(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, near, by):
+def add_prefetching(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, then, by):
     """The same as tile_add, likewise."""
     return tile(ROWS, c, a, b, True, i8, i8)
