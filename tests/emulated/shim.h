@@ -217,6 +217,7 @@ static inline unsigned bf16_pair(float low, float high) {  // to the nearest, of
 }
 
 static inline float exp2_approx(float x) { return std::exp2(x); }
+static inline float inverse_approx(float x) { return 1 / x; }
 
 template <bool TURNED> static inline void ldmatrix(unsigned *to, const void *row) {
   unsigned words[2];

@@ -48,6 +48,13 @@ __device__ inline float exp2_approx(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+// 1 / x, to 1 unit in the last place
+__device__ inline float inverse_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 #endif
 
 __device__ inline float exp_approx(float x) { return exp2_approx(1.44269504f * x); }  // e^x
