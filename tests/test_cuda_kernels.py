@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from check import same
-from emulated.twins import BF16, emulated, twins
+from emulated.twins import BF16, distance, emulated, twins
 from test_ops import random
 
 from peref import optim
@@ -51,6 +51,23 @@ def test_norms(M, C, kind):
     twins(norm.rms_norm, plain_norm.rms_norm, [x, None], **rest)
     twins(norm.layer_norm, plain_norm.layer_norm, [x, w, b], **rest)
     twins(norm.layer_norm, plain_norm.layer_norm, [x, None, None], **rest)
+
+
+@pytest.mark.parametrize("C", [40, 41, 2056])
+def test_norms_of_a_sum(monkeypatch, C):
+    """What is added to x before it is normed, and to its gradient after; several runs of several rows."""
+    monkeypatch.setattr(norm, "MOST_RUNS", 2)
+    x, more, w, b, dy, arrived = (random(21, C, seed=k).astype(np.float32) for k in range(6))
+    wide = lambda *arrays: (a.astype(np.float64) for a in arrays)
+    y, saved = plain_norm.layer_norm_forward(*wide(x + more, w[0], b[0]), eps=1e-5)
+    dx, dw, db = plain_norm.layer_norm_backward(saved, dy.astype(np.float64))
+    with emulated() as cupy:
+        put = cupy.asarray
+        got, kept, total = norm.normed(put(x), put(w[0]), put(b[0]), 1e-5, True, put(more))
+        found = norm.gradients(kept, put(dy), put(arrived))
+        same(total.get(), x + more, 0)
+        for one, want in zip((got, *found), (y, dx + arrived, dw, db), strict=True):
+            assert distance(one.get(), want) < 1e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)

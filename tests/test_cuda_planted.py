@@ -69,9 +69,10 @@ RUNS = {
         (
             norm.layer_norm,
             plain_norm.layer_norm,
-            [1 + random(131, 1, 70), random(70), random(70, seed=1)],
+            [1 + random(131, 1, C), random(C), random(C, seed=1)],
             {"eps": 1e-5},
         )
+        for C in (70, 72)
     ],
     "loss": [
         (loss.cross_entropy, plain_loss.cross_entropy, [5 * random(M, V), np.arange(M) % (V + 1) - 1], {})
@@ -166,9 +167,9 @@ PLANTED = {
         "    if (threadIdx.x) __syncthreads();\n",
     ),
     "no sum over the warp": ("norm", "middle = row_sum(total, shares, W) / C;", "middle = total / C;"),
-    "one share too few": ("norm", "p < P; p++", "p < P - 1; p++"),
-    "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
-    "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
+    "one share too few": ("norm", "p < P; p += 8", "p < P - 1; p += 8"),
+    "one column too many": ("norm", "if (warp() || n >= N) return;", "if (warp()) return;"),
+    "the largest of the lane": ("loss", "top = row_max(top, shares, W);", ""),
     "all list in one share": ("embedding", "places[warp()][count", "places[0][count"),
     "the first of equal ones alone": ("by_index", "while (__ballot_sync(ALL, rest != 0))", "while (0)"),
     "every second of equal ones": ("by_index", "rest &= rest - 1;", "rest &= rest - 1, rest &= rest - 1;"),

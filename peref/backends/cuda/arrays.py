@@ -9,6 +9,7 @@ from peref.xp import namespace
 
 THREADS = 256
 PACK = 16  # bytes that kernels load and store at once, where arrays lie so
+HELD = {"norm": 2, "loss": 4}  # packs that a lane keeps of a row, as in the kernel file
 MOST_BLOCKS = 4096  # of kernels that go on in strides of the grid
 
 
@@ -59,12 +60,12 @@ def packs(x: Any, n: int | None = None) -> int:
     return blocks((x.size if n is None else n) * x.dtype.itemsize, PACK)
 
 
-def shared_out(x: Any, held: int, most: int) -> tuple[tuple[int], int, int]:
-    """Grid and block for the rows of x [M,C], and how many warps have one, 1, 2, 4 .. `most`: as many as it
-    takes for each lane to have `held` packs.
+def shared_out(file: str, x: Any) -> tuple[tuple[int], int, int]:
+    """Grid and block for the rows of x [M,C] in a kernel file, and how many warps have one, 1, 2, 4 .. 16:
+    as many as it takes for each lane to keep all that it has.
     """
     row = packs(x, x.shape[1])
-    W = next((n for n in (1, 2, 4, 8, 16) if n * 32 * held >= row and n < most), most)
+    W = next((n for n in (1, 2, 4, 8) if n * 32 * HELD[file] >= row), 16)
     threads = max(THREADS, 32 * W)
     return (blocks(len(x), threads // (32 * W)),), threads, W
 
@@ -82,7 +83,7 @@ def sum_parts(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     """parts [P,...] added over the first axis in order, [...] as `dtype`."""
     shape = parts.shape[1:]
     out = namespace(parts).empty(shape, "float32")
-    launch(f"{file}.sum_parts", (blocks(out.size),), THREADS, out, parts, len(parts), out.size, **defines)
+    launch(f"{file}.sum_parts", (blocks(out.size, 32),), THREADS, out, parts, len(parts), out.size, **defines)
     return out.astype(dtype, copy=False)
 
 

@@ -2,38 +2,39 @@
 stay on the device.
 """
 
-from peref.backends.cuda.arrays import THREADS, fit, flat, one_line, real, shared_out
+from typing import Any
+
+from peref.backends.cuda.arrays import THREADS, fit, flat, one_line, packs, real, shared_out, strided
 from peref.backends.cuda.launch import launch
-from peref.tape import Op
+from peref.tape import Op, Var
 from peref.xp import namespace
 
-BATCH = 4  # as in loss.cu
-ADDING = 1024  # threads of the one block that adds up
+ADDING = 1024  # threads of the one block that counts or adds up
 
 
-def cross_entropy_forward(logits, targets):
+def cross_entropy_forward(logits: Any, targets: Any, *, pulled: bool) -> tuple[Any, Any, Any]:
+    """The mean, the gradient of the logits for dy = 1 where it is `pulled`, and each by itself."""
     dtype, xp = real("cross_entropy", logits), namespace(logits, targets)
     fit("cross_entropy: rows of logits, and targets", logits.shape[:-1], targets.shape)
     x, t = flat(logits), one_line(targets).astype("int64", copy=False)
     M, V = x.shape
-    nll, lse, count, y = (
-        xp.empty(M, "float32"),
-        xp.empty(M, "float32"),
-        xp.empty((), "float32"),
-        xp.empty((), dtype),
-    )
-    grid, threads, W = shared_out(x, BATCH, THREADS // 32)
-    launch("loss.nll_forward", grid, threads, nll, lse, x, t, M, V, W, real=dtype)
-    launch("loss.nll_mean", (1,), ADDING, y, count, nll, t, M, real=dtype)
-    return y, (x, lse, t, count, logits.shape), nll.reshape(targets.shape)
+    nll, count, y = xp.empty(M, "float32"), xp.empty((), "float32"), xp.empty((), dtype)
+    d = xp.empty_like(x) if pulled else None
+    launch("loss.count_asked", (1,), ADDING, count, t, M)
+    grid, threads, W = shared_out("loss", x)
+    launch("loss.nll_rows", grid, threads, nll, d, x, t, count, M, V, W, real=dtype)
+    launch("loss.nll_mean", (1,), ADDING, y, nll, count, M, real=dtype)
+    return y, d if d is None else d.reshape(logits.shape), nll.reshape(targets.shape)
 
 
-def cross_entropy_backward(saved, dy):
-    x, lse, t, count, shape = saved
-    d = namespace(x).empty_like(x)
-    grid, threads, W = shared_out(x, BATCH, THREADS // 32)
-    launch("loss.nll_backward", grid, threads, d, x, lse, t, dy, count, *x.shape, W, real=x.dtype)
-    return d.reshape(shape), None
+def cross_entropy_backward(d: Any, dy: Any) -> tuple[Any, None]:
+    launch("loss.times_dy", strided(packs(d)), THREADS, d, dy, d.size, real=d.dtype)
+    return d, None
 
 
-cross_entropy = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
+both = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
+
+
+def cross_entropy(logits: Any, targets: Any) -> Any:
+    """As ops.loss.cross_entropy; the gradient is made on the way forward, of logits that are on a tape."""
+    return both(logits, targets, pulled=isinstance(logits, Var))

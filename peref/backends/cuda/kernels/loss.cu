@@ -1,99 +1,92 @@
 // Cross-entropy of logits [M,V] with whole numbers [M], negative where nothing is asked, and its gradient.
 //
 //     nll = lse - logit[target]        lse = max + log(sum of exp(logit - max))        y = mean of nll over what is asked
-//     dlogit = (exp(logit - lse) - [target]) dy / count
+//     dlogit = (exp(logit - lse) - [target]) / count, times dy
 //
-// W warps have a row, and a lane BATCH packs of it at a time, backward half as many; single numbers where rows are not in packs. Each lane keeps the largest logit it saw
-// and a sum relative to it, so that a row is read once. What is kept for backward is one number for each row. Bound by memory: the logits are read
-// twice and their gradient is written once. A target beyond V is NaN.
+// W warps have a row, of which a lane keeps HELD packs, so that it is read once; rows that are longer, or not in packs, are read again from the
+// cache. The gradient is written while the row is at hand, with dy = 1; backward has something to do only where dy is another number. Bound by
+// memory: the logits are read once and their gradient is written once. A target beyond V is NaN.
 
 #include "common.cuh"
+#define HELD 4
+#include "rows.cuh"
 
-#define BATCH 4
-
-// of what this thread has of a row: the largest, and the sum of exp(logit - largest)
-template <int N> __device__ inline void of_lane(float &top, float &sum, const real *logits, int V, int W) {
-  int step = N * 32 * W;
-  for (int start = N * place_in_row(W); start < V; start += BATCH * step) {
-    float x[BATCH][N], best = top;
-#pragma unroll
-    for (int k = 0; k < BATCH; k++)
-      if (start + k * step < V) {
-        read<N>(x[k], logits + start + k * step);
-      } else {
-#pragma unroll
-        for (int j = 0; j < N; j++) x[k][j] = -infinity();
-      }
-#pragma unroll
-    for (int k = 0; k < BATCH; k++)
-#pragma unroll
-      for (int j = 0; j < N; j++) best = fmaxf(best, x[k][j]);
-    if (best > top) sum *= expf(top - best);
-    top = best;
-#pragma unroll
-    for (int k = 0; k < BATCH; k++)
-#pragma unroll
-      for (int j = 0; j < N; j++) sum += x[k][j] == -infinity() ? 0 : expf(x[k][j] - top);
-  }
+// One block: count = how many targets are asked, at least 1
+KERNEL count_asked(float *count, const i64 *targets, int M) {
+  __shared__ double counts[32];
+  double asked = 0;
+#pragma unroll 8
+  for (int m = threadIdx.x; m < M; m += blockDim.x) asked += targets[m] >= 0;
+  asked = block_sum(asked, counts);
+  if (threadIdx.x == 0) *count = (float)(asked > 1 ? asked : 1);
 }
 
-KERNEL nll_forward(float *nll, float *lse, const real *logits, const i64 *targets, int M, int V, int W) {
+// One block: y = the mean, added in double, in the same order each time
+KERNEL nll_mean(real *y, const float *nll, const float *count, int M) {
+  __shared__ double sums[32];
+  double sum = 0;
+#pragma unroll 8
+  for (int m = threadIdx.x; m < M; m += blockDim.x) sum += nll[m];
+  sum = block_sum(sum, sums);
+  if (threadIdx.x == 0) put(y, (float)(sum / *count));
+}
+
+// nll of row m and, where d is not null, the row's gradient
+template <int N, bool KEPT>
+__device__ inline void of_row(float *nll, real *d, const real *logits, i64 t, float count, i64 m, bool there, int V, int W, float *shares) {
+  Piece<N> row[HELD];
+  auto fetch = [&](int k, int v) { row[k] = piece<N>(logits + m * V + v); };
+  auto each = [&](auto f) {  // f(k, place, the numbers of the piece)
+    pieces<N, KEPT>(V, W, [&](int k, int v) {
+      float x[N];
+      if (!KEPT) fetch(k, v);
+      unpack(x, row[k]);
+      f(k, v, x);
+    });
+  };
+  if (KEPT) pieces<N, true>(V, W, fetch);
+  float top = -infinity(), sum = 0;
+  each([&](int, int, float *x) {
+#pragma unroll
+    for (int j = 0; j < N; j++) top = fmaxf(top, x[j]);
+  });
+  top = row_max(top, shares, W);
+  const float base = top == -infinity() ? 0 : top;
+  each([&](int, int, float *x) {
+#pragma unroll
+    for (int j = 0; j < N; j++) sum += exp_approx(x[j] - base);
+  });
+  sum = row_sum(sum, shares, W);
+  if (!there) return;
+  if (d) {
+    const float share = t < 0 ? 0 : 1 / count, times = share / sum;
+    each([&](int k, int v, float *x) {
+#pragma unroll
+      for (int j = 0; j < N; j++) x[j] = exp_approx(x[j] - base) * times - (v + j == t ? share : 0);
+      *(Piece<N> *)(d + m * V + v) = in_piece(x, row[k]);
+    });
+  }
+  if (place_in_row(W)) return;
+  nll[m] = t < 0 ? 0 : t < V ? top + logf(sum) - wide(logits[m * V + t]) : not_a_number();
+}
+
+KERNEL nll_rows(float *nll, real *MAYBE d, const real *logits, const i64 *targets, const float *count, int M, int V, int W) {
   __shared__ float shares[32];
   i64 m = (i64)blockIdx.x * (blockDim.x / 32 / W) + row_of_block(W);
   bool there = m < M;
   if (!there) m = M - 1;  // computed once more, not written
-  float top = -infinity(), sum = 0;
-  if (V % MANY<real> == 0 && at_packs(logits))
-    of_lane<MANY<real>>(top, sum, logits + m * V, V, W);
+  bool whole = V % MANY<real> == 0 && at_packs(d, logits);
+  if (whole && fits(V, W))
+    of_row<MANY<real>, true>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
+  else if (whole)
+    of_row<MANY<real>, false>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
   else
-    of_lane<1>(top, sum, logits + m * V, V, W);
-  float all = row_max(top, shares, W);
-  sum = row_sum(top == -infinity() && sum == 0 ? 0 : sum * expf(top - all), shares, W);
-  if (!there || place_in_row(W)) return;
-  i64 t = targets[m];
-  lse[m] = all + logf(sum);
-  nll[m] = t < 0 ? 0 : t < V ? lse[m] - wide(logits[m * V + t]) : not_a_number();
+    of_row<1, false>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
 }
 
-// One block: y = the mean, count = how many are asked, at least 1; added in double, in the same order each time
-KERNEL nll_mean(real *y, float *count, const float *nll, const i64 *targets, int M) {
-  __shared__ double sums[32], counts[32];
-  double sum = 0, asked = 0;
-#pragma unroll 4
-  for (int m = threadIdx.x; m < M; m += blockDim.x) {
-    sum += nll[m];
-    asked += targets[m] >= 0;
-  }
-  sum = block_sum(sum, sums), asked = block_sum(asked, counts);
-  if (threadIdx.x) return;
-  *count = (float)(asked > 1 ? asked : 1);
-  put(y, (float)(sum / *count));
-}
-
-template <int N> __device__ inline void gradient(real *d, const real *logits, float lse, i64 t, float share, int V, int W) {
-  int step = N * 32 * W;
-  for (int start = N * place_in_row(W); start < V; start += BATCH / 2 * step) {
-    float x[BATCH / 2][N];
-#pragma unroll
-    for (int k = 0; k < BATCH / 2; k++)
-      if (start + k * step < V) read<N>(x[k], logits + start + k * step);
-#pragma unroll
-    for (int k = 0; k < BATCH / 2; k++)
-      if (int v = start + k * step; v < V) {
-#pragma unroll
-        for (int j = 0; j < N; j++) x[k][j] = expf(x[k][j] - lse) * share - (v + j == t ? share : 0);
-        write<N>(d + v, x[k]);
-      }
-  }
-}
-
-KERNEL nll_backward(real *d, const real *logits, const float *lse, const i64 *targets, const real *dy, const float *count, int M, int V, int W) {
-  i64 m = (i64)blockIdx.x * (blockDim.x / 32 / W) + row_of_block(W);
-  if (m >= M) return;
-  i64 t = targets[m];
-  float share = t < 0 ? 0 : wide(*dy) / *count;
-  if (V % MANY<real> == 0 && at_packs(d, logits))
-    gradient<MANY<real>>(d + m * V, logits + m * V, lse[m], t, share, V, W);
-  else
-    gradient<1>(d + m * V, logits + m * V, lse[m], t, share, V, W);
+// d [n] *= dy, which is 1 in training: then nothing moves
+KERNEL times_dy(real *d, const real *dy, i64 n) {
+  const float times = wide(*dy);
+  if (times == 1) return;
+  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) put(d + k, wide(d[k]) * times);
 }

@@ -1,12 +1,17 @@
 // Sums that several blocks have shares of: the shares are written out and added here in the order of their numbers, so that the result has the
 // same bits in every run. No kernel adds to memory that another block adds to.
 
-// out [N] = sum over p of parts [p,n]: one thread for one n, added in double
+// out [N] = sum over p of parts [p,n], added in double: a lane for one n, and a warp for every eighth p
 KERNEL sum_parts(float *out, const float *parts, int P, i64 N) {
-  i64 n = thread_of_grid();
-  if (n >= N) return;
+  __shared__ double sums[8][32];
+  i64 n = (i64)blockIdx.x * 32 + lane();
   double total = 0;
-#pragma unroll 16
-  for (int p = 0; p < P; p++) total += parts[p * N + n];
+  if (n < N)
+#pragma unroll 8
+    for (int p = warp(); p < P; p += 8) total += parts[p * N + n];
+  sums[warp()][lane()] = total;
+  __syncthreads();
+  if (warp() || n >= N) return;
+  for (int k = 1; k < 8; k++) total += sums[k][lane()];
   out[n] = (float)total;
 }
