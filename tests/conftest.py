@@ -75,6 +75,23 @@ def cli(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
+def undrawn():
+    """Pictures are the words that stand in them, where something else is asked: drawing takes long. After
+    `undo()` they are drawn.
+    """
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    def drawn(suffix, name, about, panels, maps=()):
+        titles = [panel.title for panel in (*panels, *(one for row in maps for one in row))]
+        return "\n".join([name, *about, *titles]).encode()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "drawn", drawn)
+        yield patch
+
+
+@pytest.fixture
 def rng():
     """Random numbers that are the same in every run."""
     return np.random.default_rng(0)

@@ -41,7 +41,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def compare(folder, capsys):
+def compare(folder, capsys, undrawn):
     """Compares in an empty folder with these words; gives the document, or the error."""
 
     def call(*words, signals=None):
@@ -205,7 +205,8 @@ def test_another_recipe_text_or_code_is_measured_anew(compare, monkeypatch):
     assert compare("--pe", "rope")["entries"][0]["run"] != first["entries"][0]["run"]
 
 
-def test_the_report_is_one_file_made_from_its_document(compare):
+def test_the_report_is_one_file_made_from_its_document(compare, undrawn):
+    undrawn.undo()
     found = compare("--pe", "rope,none", "-o", "first")
     again = compare("--again", "first/comparison.json", "-o", "second")
     for name in ("report.html", "comparison.csv", "comparison.json", "comparison.png"):

@@ -1098,9 +1098,8 @@ def test_no_file_and_options_that_do_not_go_with_it(show, tmp_path):
         assert "--config says all of the encoding itself; leave out" in err
 
 
-def test_pictures(show, tmp_path):
+def test_pictures(show, tmp_path, undrawn):
     """Scaled beside unscaled; one file for each type of layer."""
-    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
     code, out, _ = show(FILES["phi-3.5-mini"], "-o", "phi.svg", "--json")
     (drawn,) = json.loads(out)["pictures"]
     assert (code, drawn["path"], "frequency, scaled to unscaled" in drawn["panels"]) == (0, "phi.svg", True)

@@ -256,7 +256,7 @@ def test_export_writes_back_what_was_read(theirs, capsys):
     assert "was not imported" in cli(capsys, "export", next((theirs.parent / "runs").iterdir()), "-o", "b")[1]
 
 
-def test_without_a_tokenizer_there_are_numbers(theirs, capsys):
+def test_without_a_tokenizer_there_are_numbers(theirs, capsys, undrawn):
     (theirs / "tokenizer.json").unlink()
     (theirs.parent / "tokens.txt").write_text(" ".join(map(str, range(V))))
     cli(capsys, "import", "theirs", "-o", "mine")
@@ -274,7 +274,6 @@ def test_without_a_tokenizer_there_are_numbers(theirs, capsys):
     assert "none of the 290 tokens" in cli(capsys, "generate", "mine", "--prompt", "7 290")[1]
     said = cli(capsys, "generate", "mine", "--prompt", "seven")[1]
     assert said.startswith("error: 'seven' is not what was expected, numbers of tokens")
-    pytest.importorskip("matplotlib", reason="pictures are an extra")
     assert cli(capsys, "show", "--run", "mine", "-o", "a.svg")[0] == 0
     assert "as it was imported, with rope" in Path("a.svg").read_text()
 
@@ -445,9 +444,8 @@ def test_export_leaves_no_half_folder(theirs, capsys, monkeypatch):
     }
 
 
-def test_a_report_and_a_table_of_imported_runs(theirs, capsys):
+def test_a_report_and_a_table_of_imported_runs(theirs, capsys, undrawn):
     """In bits/byte where there is a tokenizer, else in bits/token; what is in both is refused or told."""
-    pytest.importorskip("matplotlib", reason="pictures are an extra")
     cli(capsys, "import", "theirs", "-o", "mine")
     (theirs / "tokenizer.json").unlink()
     cli(capsys, "import", "theirs", "-o", "bare")

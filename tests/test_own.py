@@ -271,7 +271,7 @@ def test_an_error_before_the_first_step_leaves_no_folder(cli, tmp_path):
 # ---------------------------------------------------------------- commands
 
 
-def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path):
+def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path, undrawn):
     """As an encoding of that name, with its options; the vectors are checked without the file."""
     code, out, _ = cli("list", "--pe", "./mine.py", "--json")
     (item,) = json.loads(out)["encodings"]
@@ -300,7 +300,7 @@ def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path):
     assert "pass: 11 tensors of 3 cases compared" in out
 
 
-def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, monkeypatch):
+def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, monkeypatch, undrawn):
     """From any folder; neither the copy in the run nor what lies where the file was is imported until it
     is named.
     """
@@ -325,9 +325,8 @@ def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, m
     code, out, err = cli("generate", run, *given, "--tokens", 5, "--json")
     assert code == 0, err
     assert len(json.loads(out)["bytes"]) == 5
-    short = ("--run", run, "--prompt", "def f")
-    assert cli("show", "../mine.py", *short, "-o", "one.png")[0] == 0
-    assert cli("show", "--pe", "rope,../mine.py,none", *short, "--layer", 1, "-o", "two.png")[0] == 0
+    assert cli("show", "../mine.py", "--run", run, "-o", "one.png")[0] == 0
+    assert cli("show", "--pe", "rope,../mine.py,none", "--run", run, "--layer", 1, "-o", "two.png")[0] == 0
     assert "not the cycle of the run" in cli("show", "--pe", "rope,../mine.py", "--run", run)[2]
 
 

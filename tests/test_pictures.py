@@ -515,14 +515,14 @@ def test_a_png_and_an_svg(show):
     assert Path("1.svg").read_bytes() != Path("2.svg").read_bytes()
 
 
-def test_a_random_start_is_called_one(show):
+def test_a_random_start_is_called_one(show, undrawn):
     """Over the panels, for a mixer too; not where every start is the same."""
     for name, random in (("shaw", True), ("gla", True), ("alibi", False), ("rope", False)):
         assert show(name, "--len", 32, "-o", "start.svg")[0] == 0
         assert ("with random parameters" in Path("start.svg").read_text()) is random
 
 
-def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
+def test_a_run_shows_its_weights_and_its_attention(show, undrawn, tmp_path):
     """Of the first layer, of the first with the name, of the one that is named; over the prompt."""
     text = tmp_path / "words.txt"
     text.write_text("def f(x):\n    return x\n" * 400)
@@ -566,6 +566,7 @@ def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
     for args, words in ((["pi"], f"{warning} rope"), (["--set", "base=500"], f"{warning} other options")):
         assert show(*args, "--run", one_run, *short, "-o", "other.svg")[0] == 0
         assert words in Path("other.svg").read_text()
+    undrawn.undo()
     assert show("--run", one_run, "-o", "same.svg")[0] == 0
     assert warning not in Path("same.svg").read_text()
     for args, words in (
@@ -604,7 +605,7 @@ def test_several_encodings_in_one_layer_are_shown_each(name):
         same(frequencies, 10000.0 ** (-2 * np.arange(len(frequencies)) / (2 * len(frequencies))), 1e-12)
 
 
-def test_a_run_whose_layers_have_several_encodings_and_settings(show, tmp_path):
+def test_a_run_whose_layers_have_several_encodings_and_settings(show, undrawn, tmp_path):
     """Its attention is drawn with the window, the chunk and the sinks of each layer."""
     text = tmp_path / "text"
     text.write_text("def f(x):\n    return x\n" * 400)

@@ -87,7 +87,7 @@ def test_entropy_and_means_over_distance():
     assert np.isnan(both[1, 2])
 
 
-def test_a_page_of_two_runs(cli):
+def test_a_page_of_two_runs(cli, request):
     """One file with a picture of both and one of each; the numbers are those of eval and of the weights."""
     runs = [trained(cli, "--pe", pe, "--len", 8, "--data", "text.txt") for pe in ("rope", "t5")]
     code, out, err = cli("report", *runs, "--bytes", 200, "--len", 32, "--backend", "numpy")
@@ -100,6 +100,7 @@ def test_a_page_of_two_runs(cli):
     alts = re.findall('alt="([^"]*)"', page)
     assert "layer 0: bias over distance" in alts[2]
     assert "bias over distance" not in alts[1]
+    request.getfixturevalue("undrawn")
     found = json.loads(cli("report", *runs, "--bytes", 200, "--len", 32, "--backend", "numpy", "--json")[1])
     alone = json.loads(cli("eval", runs[0], "--len", 32, "--bytes", 200, "--backend", "numpy", "--json")[1])
     assert [row["bpb"] for row in found["runs"][0]["rows"]] == [row["bpb"] for row in alone["rows"]]
@@ -117,7 +118,7 @@ def test_a_page_of_two_runs(cli):
     assert f"{found['runs'][1]['entropy']['beyond']:.3f}" in out
 
 
-def test_a_run_of_a_task_and_a_prompt_of_ones_own(cli):
+def test_a_run_of_a_task_and_a_prompt_of_ones_own(cli, undrawn):
     """By answers instead of bits; a prompt inside the length has nothing beyond it. Names of runs alike are
     told apart.
     """
@@ -134,7 +135,7 @@ def test_a_run_of_a_task_and_a_prompt_of_ones_own(cli):
     assert [one["name"] for one in json.loads(out)["runs"]] == ["retnet (1)", "retnet (2)"]
 
 
-def test_a_name_that_is_html_is_text(cli, monkeypatch):
+def test_a_name_that_is_html_is_text(cli, monkeypatch, undrawn):
     run = trained(cli, "--pe", "rope", "--len", 8, "--data", "text.txt")
     monkeypatch.setattr(Config, "named", "<b>\"'")
     code, _, err = cli("report", run, "--bytes", 100, "--backend", "numpy")
@@ -144,7 +145,7 @@ def test_a_name_that_is_html_is_text(cli, monkeypatch):
     assert page.count("&lt;b&gt;&quot;&#x27;") == 3  # in the table, over its own part, beside the picture
 
 
-def test_what_is_not_drawn(cli):
+def test_what_is_not_drawn(cli, undrawn):
     rope = trained(cli, "--pe", "rope", "--len", 8, "--data", "text.txt")
     table = trained(cli, "--pe", "learned", "--len", 8, "--data", "text.txt")
     pair = trained(cli, "--task", "reverse", "--encoder", "rope", "--len", 4)
