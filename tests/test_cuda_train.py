@@ -2,8 +2,9 @@
 as anywhere else.
 """
 
+import io
+from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 
 import fake_cublas
 import fake_cupy
@@ -130,31 +131,41 @@ def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
     assert all(np.isfinite(a).all() for a in run.checkpoint(1)[0].values())
 
 
-@pytest.mark.parametrize("how", ["recorded", "broken off", "not recorded"])
-def test_the_command_ends_however_its_steps_are_run(how, tmp_path, monkeypatch, capsys):
-    """A recording that fails is one line, with --no-record there is none; the weights are the same."""
-    monkeypatch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
-    (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
+def by_the_command(folder, *more):
+    """Of a training by the command: how many graphs it recorded, its notes, and what it kept."""
+    (folder / "text").write_bytes(CORPUS.train.tobytes())
     sizes = "--width 16 --heads 2 --layers 1 --len 8 --batch 2 --valid-bytes 70 --steps 5 --warmup 2"
-    given = ["--data", str(tmp_path / "text"), "--backend", "cuda", *sizes.split()]
-    found = []
-    for more in ([], ["--no-record"] if how == "not recorded" else []):
-        with emulated(), monkeypatch.context() as planted:
-            if found and how == "broken off":
-                planted.setattr(fake_device.Stream, "begin_capture", lambda stream: 1 / 0)
-            runs = str(tmp_path / str(len(found)))
-            assert run_cli(["train", *given, "--runs", runs, *more], Signals()) == 0
-            graphs = fake_cupy.counts().get("graphs", 0)
-        said = capsys.readouterr().out
-        (line,) = [one for one in said.splitlines() if one.startswith("backend")]
-        assert line.split(maxsplit=1)[1] == "cuda"
-        notes = [one for one in said.splitlines() if one.startswith("note")]
-        found.append((graphs, notes, kept(Run(next(Path(runs).iterdir())))))
-    assert found[0][:2] == (3, [])
-    assert found[1][0] == (3 if how == "recorded" else 0)
-    assert len(found[1][1]) == (how == "broken off")
-    assert all("kernel by kernel: ZeroDivisionError" in note for note in found[1][1])
-    assert found[0][2] == found[1][2]
+    given = ["--data", folder / "text", "--backend", "cuda", "--runs", folder / "runs", *sizes.split()]
+    out = io.StringIO()
+    with emulated(), pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        patch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
+        assert run_cli(["train", *map(str, given), *more], Signals()) == 0
+        graphs = fake_cupy.counts().get("graphs", 0)
+    said = {word: [] for word in ("backend", "note")}
+    for line in out.getvalue().splitlines():
+        said.setdefault(line.partition(" ")[0], []).append(line)
+    (line,) = said["backend"]
+    assert line.split(maxsplit=1)[1] == "cuda"
+    return graphs, said["note"], kept(Run(next((folder / "runs").iterdir())))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """What comes of it as it is."""
+    return by_the_command(tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.mark.parametrize("how", ["recorded", "broken off", "not recorded"])
+def test_the_command_ends_however_its_steps_are_run(how, recorded, tmp_path, monkeypatch):
+    """A recording that fails is one line, with --no-record there is none; the weights are the same."""
+    assert recorded[:2] == (3, [])
+    if how == "broken off":
+        monkeypatch.setattr(fake_device.Stream, "begin_capture", lambda stream: 1 / 0)
+    graphs, notes, same_weights = by_the_command(tmp_path, *["--no-record"] * (how == "not recorded"))
+    assert graphs == (3 if how == "recorded" else 0)
+    assert len(notes) == (how == "broken off")
+    assert all("kernel by kernel: ZeroDivisionError" in note for note in notes)
+    assert same_weights == recorded[2]
 
 
 @pytest.mark.parametrize("name", ["rope", "t5", "retnet", "mamba", "s4d", "rwkv4", "rwkv6", "rwkv7"])

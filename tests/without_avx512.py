@@ -26,8 +26,9 @@ NARROW = ("Haswell", "Zen")  # the cores of OpenBLAS without AVX-512 that a proc
 
 # test_NAME.py of text, files, processes and pictures, and of bugs that are planted and found: these are far
 # from a rounding. The CUDA kernels are compiled by g++, for every processor. cupy: the plain ops, over arrays
-# that are NumPy's; step_audit: counts; options: what is finite or refused; compare, imported, search,
-# two_configs, warm_start: reports, files and words of runs, whose numbers test_train and test_evaluate hold.
+# that are NumPy's; step_audit: counts; options: what is finite or refused; compare, imported, results,
+# search, two_configs, warm_start: reports, files and words of runs, whose numbers test_train and
+# test_evaluate hold.
 NOT_COMPUTING = (
     *("api", "benchmarks", "bugs", "check", "ci", "cli", "cli_tasks", "completion", "config", "contributing"),
     *("data", "declared", "demands", "diagnosis", "effects", "exercises", "fake_cupy", "fake_device"),
@@ -47,7 +48,17 @@ NOT_COMPUTING = (
     *("parts", "pictures", "planted", "plugin", "readme", "recipes", "refusals", "run_report", "runners"),
     *("runners_apart", "runs", "schema", "side_by_side", "spec", "speed", "store", "style", "surroundings"),
     *("traces_named", "unexplained", "xp", "backends", "memory", "sweep"),
-    *("cupy", "step_audit", "options", "compare", "imported", "search", "two_configs", "warm_start"),
+    *(
+        "cupy",
+        "step_audit",
+        "options",
+        "compare",
+        "imported",
+        "results",
+        "search",
+        "two_configs",
+        "warm_start",
+    ),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
 NOT_AGAIN = (
@@ -60,6 +71,7 @@ NOT_AGAIN = (
     "tests/test_direct.py::test_gradient_of_rotate",
     "tests/test_encodings.py::test_gradient_of_every_choice",
     "tests/test_porting.py::test_gradients_arrive_under_their_names",
+    "tests/test_pyramid.py::test_gradients_and_decoding_of_every_option",
     "tests/test_ties.py::test_gradient_where_parameters_begin",
     # planted mistakes that are found, far from a rounding (those near one are repeated, and so are the tests
     # whose whole point is that an honest engine passes), and bits of two runs that go the same way
@@ -79,6 +91,11 @@ NOT_AGAIN = (
     "tests/test_trace_diff.py::test_what_the_reference_has_not_is_not_missed",
     "tests/test_trace_pair.py::test_the_first_that_differs_is_named",
     "tests/test_train.py::test_a_stopped_run_goes_on_to_the_same_bits",
+    # files, words and bytes of golden files: their numbers are repeated
+    "tests/test_golden.py::test_flags_are_explained_and_used",
+    "tests/test_golden.py::test_made_twice_the_bytes_are_the_same",
+    "tests/test_golden.py::test_the_files_are_those_of_the_recipes",
+    "tests/test_golden_levels.py::test_core_and_full_are_two_sets",
 )
 
 
