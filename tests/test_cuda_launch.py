@@ -241,6 +241,17 @@ def test_what_every_step_needs_is_compiled_beside_each_other(fails):
     assert used == [1] * len(launch.EVERY)
 
 
+def test_backward_of_attention_is_compiled_beside_forward(monkeypatch):
+    """Where a tape says that it will be needed."""
+    asked = []
+    monkeypatch.setattr(attention, "begin", lambda xp, *what: asked.append(what))
+    with emulated() as cupy:
+        q, k, v = (cupy.asarray(np.ones((1, 1, 2, 40), np.float32)) for _ in range(3))
+        attention.attention(q, k, v, at=At.of(2), scale=1.0)
+        attention.attention(Tape().watch(q), k, v, at=At.of(2), scale=1.0)
+    assert asked == [("attention_backward", frozenset({("WIDTH", 64)}))]
+
+
 def test_every_kernel_is_called_somewhere():
     """By the wrappers, with all its parameters understood."""
     text = "".join(p.read_text(encoding="utf-8") for p in Path(launch.__file__).parent.glob("*.py"))

@@ -7,13 +7,13 @@ import math
 from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, repeated, stands, sum_parts, token_first
-from peref.backends.cuda.launch import launch
+from peref.backends.cuda.launch import begin, launch, variant
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import BLOCK, OWN_ROWS, PAD, kind_of, width_of
 from peref.errors import Misuse, counted
 from peref.ops.cross import Cross
 from peref.ops.shape import unbroadcast
-from peref.tape import Op
+from peref.tape import Op, Var
 from peref.xp import namespace
 
 FORWARD, BACKWARD = 16384, 8192  # BYTES of the kernels
@@ -240,4 +240,8 @@ def attention(
     for what, there in lacks.items():
         if there is not None:
             raise Misuse(f"attention: the kernels of cuda have no {what}; use --backend cupy or numba")
+    if isinstance(q, Var):  # what backward will need is compiled beside what forward needs
+        width = width_of("attention", max(q.shape[-1], v.shape[-1]))
+        kind = variant(kind_of(width, q.dtype, tf32), q.dtype.name == "bfloat16")
+        begin(namespace(q.value), "attention_backward", kind)
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

@@ -85,20 +85,30 @@ def module(xp: Any, file: str, defines: dict[str, int]) -> Any:
     )
 
 
-def ahead(xp: Any, defines: dict[str, int]) -> None:
-    """Begin to compile what every training step needs, whatever its widths: in threads, for CuPy lets others
-    go on while NVRTC compiles, and NVRTC compiles for each by itself.
-    """
+def variant(defines: dict[str, int], bf16: bool) -> frozenset[tuple[str, int]]:
+    return frozenset({**defines, **BF16}.items() if bf16 else defines.items())
 
+
+@cache
+def begin(xp: Any, file: str, defines: frozenset[tuple[str, int]]) -> None:
+    """Begin to compile a variant, in a thread: CuPy lets others go on while NVRTC compiles, and NVRTC
+    compiles for each by itself.
+    """
     here = xp.cuda.Device().id
 
-    def one(file: str) -> None:
+    def one() -> None:
         xp.cuda.Device(here).use()  # a thread has no context before
-        module(xp, file, defines).compile()
+        module(xp, file, dict(defines)).compile()
 
-    pool = ThreadPoolExecutor(len(EVERY))
-    UNDER_WAY.update({(xp, file, frozenset(defines.items())): pool.submit(one, file) for file in EVERY})
+    pool = ThreadPoolExecutor(1)
+    UNDER_WAY[xp, file, defines] = pool.submit(one)
     pool.shutdown(wait=False)
+
+
+def ahead(xp: Any, defines: dict[str, int]) -> None:
+    """Begin to compile what every training step needs, whatever its widths."""
+    for file in EVERY:
+        begin(xp, file, variant(defines, False))
 
 
 @cache
@@ -207,7 +217,7 @@ def launch(
     if 0 in grid:
         return
     file, _, name = kernel.partition(".")
-    function = compiled(xp, file, name, frozenset({**defines, **BF16}.items() if bf16 else defines.items()))
+    function = compiled(xp, file, name, variant(defines, bf16))
     if shared and shared > SHARED.get((function, here := xp.cuda.Device().id), 0):
         make_room(kernel, function, xp, here, shared)
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)
