@@ -9,12 +9,13 @@ minutes each.
     # no device: the same to its end, tiny, on the CPU, without times
 
 Phases: 0 environment, 1 compiling, 2 ceilings, 3 go or no-go, 4 correctness with the sanitizer beside it,
-5 our times, 6 and 7 peers, 8 report. Each but the report is a process of its own (of the peers, each peer)
-with a deadline. A row that does not fit, fails, hangs or ends its process is a row that says so, and those
-behind it are taken up by another process. results.jsonl has every row as soon as it is known, that of an
-earlier run becomes earlier.jsonl; then env.json, ptxas.txt, sanitizer.txt, table.md (against the targets and
-what was expected), attest.json (to become tests/attest.json), log.txt. --only peers asks the peers that no
-run came to the end of yet, in this folder; without --only, what a run of ten minutes has time for.
+5 our times, 6 peers, 7 report. Each but the report is a process of its own (of the peers, each peer) with a
+deadline. Peers are made ready side by side, while nothing is timed, and timed one after another. A row that
+does not fit, fails, hangs or ends its process is a row that says so, and those behind it are taken up by
+another process. results.jsonl has every row as soon as it is known, that of an earlier run becomes
+earlier.jsonl; then env.json, ptxas.txt, sanitizer.txt, table.md (against the targets and what was expected),
+attest.json (to become tests/attest.json), log.txt. --only peers asks the peers that no run came to the end
+of yet, in this folder; without --only, what a run of ten minutes has time for.
 """
 
 import argparse
@@ -26,19 +27,24 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
 from on_gpu import report, session  # noqa: E402
+from on_gpu.peers import READY as READY_LINE  # noqa: E402
 from on_gpu.phase import TITLES  # noqa: E402
 
 HERE = Path(__file__).resolve().parent / "on_gpu"
 SECONDS = (20, 60, 25, 50, 140, 200)  # of the phases of our own
-CHEAP = ("steps", "attention", "rows")
-# without these a comparison is worth little, so they come first
-STRONG = ("compiled-graph-small", "compiled-graph-large", "flex")
-DEAR = (*STRONG, "compiled-large", "compiled-small", "compiled-rows", "triton", "start", "jax")
+# in the order in which they are timed: those that targets are held against come first
+TOGETHER = (
+    *("steps", "attention", "rows", "compiled-rows", "flex", "compiled-small", "compiled-large"),
+    *("compiled-graph-small", "compiled-graph-large", "triton"),
+)
+ALONE = ("start", "jax")  # the one is a matter of the CPU, the other chooses among products by their times
+READY = 150  # seconds in which a peer must be ready to be timed
 RESERVE = 30  # seconds kept for what goes on after its deadline until it is ended, and for the report
 
 
@@ -49,23 +55,49 @@ def enter(s: session.Session, phase: str, seconds: float, end: float) -> None:
     s.say(f"== {phase}, {s.left():.0f} s")
 
 
-def ended(command: list[str], seconds: float, live: bool = False, **more: str) -> tuple[int | None, str, str]:
-    """How a process of ours ended, None where it had to be ended with all that it started, and what it
-    said; live: it says it as it goes.
-    """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(
-            command, stdout=None if live else out, stderr=err, env=os.environ | more, start_new_session=True
+@dataclass
+class Child:
+    """A process of ours, and what it says; live: it says it as it goes."""
+
+    command: list[str]
+    live: bool = False
+    more: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        out, err = self.files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=None if self.live else out,
+            stderr=err,
+            env=os.environ | self.more,
+            start_new_session=True,
         )
+
+    def said(self) -> list[str]:
+        return [os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace") for file in self.files]
+
+    def waits(self) -> bool:
+        """Whether it is ready to be told to go on, or at its end."""
+        return self.process.poll() is not None or READY_LINE in self.said()[0].splitlines()
+
+    def ended(self, seconds: float) -> tuple[int | None, str, str]:
+        """How it ended once it went on, None where it had to be ended with all that it started, and what
+        it said.
+        """
+        with suppress(OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]
         try:
-            code: int | None = process.wait(seconds)
+            code: int | None = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             code = None
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        said = [(file.seek(0), file.read().decode(errors="replace"))[1] for file in (out, err)]
-    return code, said[0], said[1].strip()[-300:]
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        out, err = self.said()
+        for file in self.files:
+            file.close()
+        return code, out, err.strip()[-300:]
 
 
 def own(s: session.Session, number: int) -> None:
@@ -83,7 +115,7 @@ def own(s: session.Session, number: int) -> None:
             f"{s.left():.1f}",
             *(["--emulated"] if s.emulated else []),
         ]
-        code, _, said = ended(command, s.left() + 3 * session.GRACE, live=True)
+        code, _, said = Child(command, live=True).ended(s.left() + 3 * session.GRACE)
         s.read()
         if code == 0:
             return
@@ -101,26 +133,31 @@ def own(s: session.Session, number: int) -> None:
             return
 
 
-def peers(s: session.Session, names: list[str], longest: float) -> None:
-    """Each in a process of its own that prints a row for each result, and one more when it came to its
-    end; then it is not asked again.
+def peers(s: session.Session, names: list[str]) -> None:
+    """Each in a process of its own that makes itself ready, is told to go on when those before it are done,
+    and prints a row for each result, and one more when it came to its end; then it is not asked again.
     """
+    children = {}
     for name in names:
         if s.found(f"peers {name}", "complete"):
             continue
         if s.left() <= 1:
             s.row(f"peers {name}", skipped="no time left")
             continue
-        command, seconds = (
-            [sys.executable, str(HERE / "peers.py"), name, *(["--tiny"] if s.emulated else [])],
-            min(longest, s.left()),
-        )
-        code, said, wrong = ended(command, seconds, **({"OMP_NUM_THREADS": "1"} if s.emulated else {}))
+        command = [sys.executable, str(HERE / "peers.py"), name, *(["--tiny"] if s.emulated else [])]
+        children[name] = Child(command, more={"OMP_NUM_THREADS": "1"} if s.emulated else {})
+    begun, seconds = time.monotonic(), min(READY, s.left())
+    while time.monotonic() < begun + seconds and not all(child.waits() for child in children.values()):
+        time.sleep(0.1)
+    late = [name for name, child in children.items() if not child.waits()]
+    for name in [*late, *(name for name in children if name not in late)]:  # the late are ended before all
+        code, said, wrong = children[name].ended(0 if name in late else max(1.0, s.left()))
         told = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         for one in told:
             s.row(one["name"], **{key: value for key, value in one.items() if key != "name"})
         if code != 0:
-            s.row(f"peers {name}", error=f"no answer within {seconds:.0f} s" if code is None else wrong)
+            late_by = f"not ready within {seconds:.0f} s" if name in late else "no answer in the time left"
+            s.row(f"peers {name}", error=late_by if code is None else wrong)
         elif all(one["name"] != f"peers {name}" for one in told):  # where it is not installed it said so
             s.row(f"peers {name}", complete=True)
 
@@ -134,13 +171,13 @@ def main() -> None:
     parser.add_argument("--emulated", action="store_true", help="without a device: tiny sizes, no times")
     parser.add_argument(
         "--peers",
-        default=",".join(CHEAP + DEAR),
+        default=",".join(TOGETHER + ALONE),
         help="which, of these, with commas between them  [default: all]",
     )
     parser.add_argument(
         "--only",
         choices=["own", "peers"],
-        help="the phases up to 5, or 6 and 7; the report comes in any case",
+        help="the phases up to 5, or the peers; the report comes in any case",
     )
     a = parser.parse_args()
     end = time.monotonic() + max(0.0, a.budget - RESERVE)
@@ -154,14 +191,18 @@ def main() -> None:
             enter(s, phase, seconds, end)
             own(s, number)
     if a.only != "own":
-        enter(s, "6 cheap peers", 90, end)
-        peers(s, [name for name in CHEAP if name in a.peers.split(",")], 45)
-        enter(s, "7 dear peers", float("inf"), end)
-        asked = [name for name in DEAR if name in a.peers.split(",")]
-        # tiny, there is one size
-        peers(s, [name for name in asked if not (s.emulated and name.endswith("-large"))], 60)
+        enter(s, "6 peers", float("inf"), end)
+        asked = [name for name in TOGETHER + ALONE if name in a.peers.split(",")]
+        asked = [
+            name for name in asked if not (s.emulated and name.endswith("-large"))
+        ]  # tiny, there is one size
+        for names in (
+            [name for name in asked if name not in ALONE],
+            *([name] for name in asked if name in ALONE),
+        ):
+            peers(s, names)
     (a.out / "begun").unlink(missing_ok=True)
-    s.phase = "8 report"
+    s.phase = "7 report"
     report.report(s)
 
 

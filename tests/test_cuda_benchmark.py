@@ -179,18 +179,53 @@ def test_peers_go_on_where_a_run_ended(tmp_path, monkeypatch, gpu):
     """
     (tmp_path / "peers.py").write_text(PEER)
     monkeypatch.setattr(gpu, "HERE", tmp_path)
-    s, asked, ended = gpu.session.Session(tmp_path, True), [], gpu.ended
+    s, asked, child = gpu.session.Session(tmp_path, True), [], gpu.Child
     monkeypatch.setattr(
-        gpu, "ended", lambda command, *a, **k: (asked.append(command[2]), ended(command, *a, **k))[1]
+        gpu, "Child", lambda command, *a, **k: (asked.append(command[2]), child(command, *a, **k))[1]
     )
     s.row("peers unasked", skipped="no time left")
     for _ in range(3):
-        gpu.enter(s, "8 dear peers", 60, time.monotonic() + 60)
-        gpu.peers(s, ["done", "late", "absent", *(["unasked"] if asked else [])], 30)
+        gpu.enter(s, "6 peers", 60, time.monotonic() + 60)
+        gpu.peers(s, ["done", "late", "absent", *(["unasked"] if asked else [])])
     assert asked == ["done", "late", "absent", "late", "absent", "unasked", "absent"]
     assert gpu.report.table(s).splitlines()[-2:] == [
         "left out: peers absent, peers absent, peers absent",
         "wrong or failed: done row, late row, late row, unasked row",
+    ]
+
+
+READIES = """
+import sys, time
+from pathlib import Path
+name, here = sys.argv[1], Path(__file__).parent
+if name == "never":
+    time.sleep(100)
+(here / name).touch()
+while not (here / "one").exists() or not (here / "two").exists():  # both get ready at once
+    time.sleep(0.01)
+print("ready", flush=True)
+sys.stdin.read()
+with (here / "timed").open("a") as file:
+    file.write(f"{name} begins ")
+    file.flush()
+    time.sleep(0.3)
+    file.write("and ends;")
+"""
+
+
+def test_peers_get_ready_together_and_are_timed_alone(tmp_path, monkeypatch, gpu):
+    """One that does not get ready is ended before any is timed."""
+    (tmp_path / "peers.py").write_text(READIES)
+    monkeypatch.setattr(gpu, "HERE", tmp_path)
+    monkeypatch.setattr(gpu, "READY", 3)
+    s = gpu.session.Session(tmp_path, True)
+    gpu.enter(s, "6 peers", 60, time.monotonic() + 60)
+    gpu.peers(s, ["one", "never", "two"])
+    assert (tmp_path / "timed").read_text() == "one begins and ends;two begins and ends;"
+    assert [(row["name"], row.get("error")) for row in s.rows] == [
+        ("peers never", "not ready within 3 s"),
+        ("peers one", None),
+        ("peers two", None),
     ]
 
 
@@ -241,6 +276,15 @@ def test_a_finding_of_the_sanitizer_is_a_row(tmp_path, monkeypatch, gpu):
     assert (tmp_path / "sanitizer.txt").read_text().count("Invalid __global__ read") == 4
 
 
+def test_the_sanitizer_has_products_added_to_zeros(gpu):
+    """But to what they are added to anyway, where there is such."""
+    from on_gpu.sanitizer import onto_zeros
+
+    added, a, b = onto_zeros(lambda self, a, b, out: out), np.ones((2, 3)), np.ones((3, 4))
+    assert np.array_equal(added(SimpleNamespace(xp=np), a.astype("f4"), b.astype("f4")), np.zeros((2, 4)))
+    assert added(None, a.astype("f4"), b.astype("f4"), a) is a
+
+
 def attested(session, gpu, edit, cases):
     """The kernel files that a device would vouch for after these cases, with kernels changed by `edit`."""
     from on_gpu import correct
@@ -279,7 +323,7 @@ def test_every_peer_is_known(gpu):
     """Those that the script asks for are those that there are."""
     from on_gpu import peers
 
-    assert sorted(gpu.CHEAP + gpu.DEAR) == sorted(peers.RUN)
+    assert sorted(gpu.TOGETHER + gpu.ALONE) == sorted(peers.RUN)
 
 
 def test_what_a_process_started_ends_with_it(gpu):
@@ -289,7 +333,7 @@ def test_what_a_process_started_ends_with_it(gpu):
         "time.sleep(100)'])"
     )
     before = time.monotonic()
-    assert gpu.ended([sys.executable, "-c", code], 2.0) == (None, "1\n", "")
+    assert gpu.Child([sys.executable, "-c", code]).ended(2.0) == (None, "1\n", "")
     assert time.monotonic() - before < 10
 
 
@@ -364,7 +408,8 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     ]
     lines = gpu.report.table(s).splitlines()
     beside = "43 sums of parts by cuBLAS beside them, 1 of them set memory"
-    assert f"- launches of a step of 6 layers, tf32: 301, {beside} (expected: 294)" in lines
+    once, each = gpu.report.LAUNCHES["tf32"]
+    assert f"- launches of a step of 6 layers, tf32: 301, {beside} (expected: {once + 6 * each})" in lines
     assert "- kernels whose plain text did not come to its end: wkv4 1,234 us" in lines
     assert "- refused by the backend: golden none (no sinks)" in lines
     assert "- launches of a step of 6 layers, bf16: not counted (expected: 309)" in lines

@@ -3,7 +3,10 @@ that report.py looks for.
 
     python benchmarks/on_gpu/peers.py
     steps|rows|attention|compiled[-graph]-small|compiled[-graph]-large|compiled-rows|flex|triton|start|jax
-    [--tiny]
+    [--tiny] < /dev/null
+
+It makes all that it times ready first, which compiles it, says so, and goes on when its standard input ends:
+others may get ready meanwhile, and nobody times while one does.
 
 --tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random,
 for only times are compared; that both sides compute the same function is checked where the peers of the CPU
@@ -27,26 +30,52 @@ from on_gpu.shapes import of  # noqa: E402
 
 TINY = "--tiny" in sys.argv
 W = of(TINY)
+READY = "ready"  # the line that says so
+Found = dict[str, Any]
+WAITING: list[tuple[str, Callable[[], Found]]] = []  # rows that are ready to be timed
+DONE: dict[str, Found] = {}  # rows that were told
+AGAIN = 4  # of what is quick, how often it is done in one span, as ours is
 
 
 def tell(name: str, **found: Any) -> None:
+    DONE[name] = found
     print(json.dumps({"name": name} | found), flush=True)
 
 
-def attempt(name: str, act: Callable[[], dict[str, Any]]) -> None:
+def attempt(name: str, act: Callable[[], Callable[[], Found]]) -> None:
+    """A row: act() makes it ready, what it gives times it, when all are ready."""
     try:
-        found = act()
+        WAITING.append((name, act()))
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"[:300]}
-    tell(name, **found)
+        tell(name, error=f"{type(error).__name__}: {error}"[:300])
 
 
-def timed(act: Callable[[], Any], wait: Callable[[], Any], least: int = 30) -> dict[str, Any]:
-    """As Session.timed, by the host's clock around a wait: for graphs and for jax."""
+def time_all() -> None:
+    """What waits, once we are told to go on."""
+    print(READY, flush=True)
+    sys.stdin.read()
+    for name, measure in WAITING:
+        try:
+            found = measure()
+        except Exception as error:
+            found = {"error": f"{type(error).__name__}: {error}"[:300]}
+        tell(name, **found)
+
+
+def spanning(
+    act: Callable[[], Any], span: Callable[[], float], least: int, each: int = 1
+) -> Callable[[], Found]:
+    """Done once, and then what times it."""
     act()
-    if TINY:
-        return {}
-    wait()
+    return lambda: {} if TINY else spans_of(span, least, each=each)
+
+
+def with_more(measure: Callable[[], Found], **more: Any) -> Callable[[], Found]:
+    return lambda: measure() | more
+
+
+def timed(act: Callable[[], Any], wait: Callable[[], Any], least: int = 30) -> Callable[[], Found]:
+    """As Session.timed, by the host's clock around a wait: for jax."""
 
     def span() -> float:
         before = time.perf_counter()
@@ -54,24 +83,22 @@ def timed(act: Callable[[], Any], wait: Callable[[], Any], least: int = 30) -> d
         wait()
         return 1e6 * (time.perf_counter() - before)
 
-    return spans_of(span, least)
+    return spanning(act, span, least)
 
 
-def on_events(torch: Any, act: Callable[[], Any], least: int = 30) -> dict[str, Any]:
-    """By events on the device."""
-    act()
-    if TINY:
-        return {}
+def on_events(torch: Any, act: Callable[[], Any], least: int = 30, each: int = 1) -> Callable[[], Found]:
+    """By events on the device, around `each` calls."""
 
     def span() -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        act()
+        for _ in range(each):
+            act()
         stop.record()
         stop.synchronize()
         return 1e3 * start.elapsed_time(stop)
 
-    return spans_of(span, least)
+    return spanning(act, span, least, each)
 
 
 def torched() -> tuple[Any, str]:
@@ -134,7 +161,7 @@ def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool
     """
     torch, where = torched()
 
-    def stepping(B: int, T: int, half: bool, graph: bool) -> dict[str, Any]:
+    def stepping(B: int, T: int, half: bool, graph: bool) -> Callable[[], Found]:
         net = model(torch, where)
         adam = torch.optim.AdamW(
             net.parameters(),
@@ -145,6 +172,7 @@ def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool
             **({"capturable": True} if graph else {}),
         )
         x, y = (torch.randint(0, 256, (B, T), device=where) for _ in range(2))
+        dtype = "bfloat16" if half else "tf32"
         mode = {"mode": "reduce-overhead"} if not graph else {}
         forward = torch.compile(net, **mode) if compiled and not TINY else net
 
@@ -157,7 +185,7 @@ def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool
             adam.zero_grad(set_to_none=not graph)
 
         if not graph or TINY:
-            return on_events(torch, step)
+            return with_more(on_events(torch, step), dtype=dtype)
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             for _ in range(4):
@@ -166,20 +194,20 @@ def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool
         whole = torch.cuda.CUDAGraph()
         with torch.cuda.graph(whole):
             step()
-        return on_events(torch, whole.replay)
+        return with_more(on_events(torch, whole.replay), dtype=dtype)
 
     kind = "compiled" if compiled else "eager"
     for B, T in sizes:
         for graph in graphs:
-            title, best = f"torch step {B} x {T} {kind}{' graph' * graph}", {}
-            for half in (False, True):
-                try:
-                    one = stepping(B, T, half, graph) | {"dtype": "bfloat16" if half else "tf32"}
-                except Exception as error:
-                    one = {"error": f"{type(error).__name__}: {error}"[:300]}
-                tell(f"{title} {one.get('dtype', '')}", **one)
-                best = one if one.get("us", 1e30) <= best.get("us", 1e30) else best
-            tell(title, **best)
+            title = f"torch step {B} x {T} {kind}{' graph' * graph}"
+            names = [f"{title} {dtype}" for dtype in ("tf32", "bfloat16")]
+            for half, name in enumerate(names):
+                act = lambda B=B, T=T, half=bool(half), graph=graph: stepping(B, T, half, graph)
+                attempt(name, act)
+            best = lambda names=names: min(
+                (DONE[name] for name in names), key=lambda row: row.get("us", 1e30)
+            )
+            attempt(title, lambda best=best: best)
 
 
 def table_mask(torch: Any, table: Any) -> Any:
@@ -209,14 +237,14 @@ def attention() -> None:
     for D, T in W.attend:
         for name, kind in kinds.items():
 
-            def act(D: int = D, T: int = T, kind: Any = kind) -> dict[str, Any]:
+            def act(D: int = D, T: int = T, kind: Any = kind) -> Callable[[], Found]:
                 q, k, v = heads(D, T)
                 with sdpa_kernel(SDPBackend.MATH if TINY else kind):
                     return on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
             attempt(f"torch sdpa {D} x {T} {name}", act)
 
-    def masked() -> dict[str, Any]:
+    def masked() -> Callable[[], Found]:
         D, T = W.attend[-1][0], W.masked
         q, k, v = heads(D, T)
         mask = table_mask(torch, torch.randn(q.shape[1], T, device=where, dtype=dtype))
@@ -224,7 +252,7 @@ def attention() -> None:
         if not TINY:
             torch.cuda.reset_peak_memory_stats()  # what making the mask took is no part of it
         found = on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask), least=10)
-        return found if TINY else found | {"peak_bytes": torch.cuda.max_memory_allocated() - before}
+        return found if TINY else with_more(found, peak_bytes=torch.cuda.max_memory_allocated() - before)
 
     attempt(f"torch sdpa {W.attend[-1][0]} x {W.masked} mask", masked)
 
@@ -236,7 +264,7 @@ def rows(compiled: bool) -> None:
     kind = "compiled" if compiled else "eager"
     wrap = torch.compile if compiled and not TINY else lambda f: f
 
-    def rope() -> dict[str, Any]:
+    def rope() -> Callable[[], Found]:
         T, D = W.rope[2:]
         q, k = (torch.randn(W.rope, device=where, dtype=dtype) for _ in range(2))
         angle = torch.arange(T, device=where)[:, None] * 10000.0 ** (
@@ -245,34 +273,39 @@ def rows(compiled: bool) -> None:
         cos, sin = (torch.cat([f(angle)] * 2, -1).to(dtype) for f in (torch.cos, torch.sin))
         half = lambda x: torch.cat([-x[..., D // 2 :], x[..., : D // 2]], -1)
         work = wrap(lambda q, k: (q * cos + half(q) * sin, k * cos + half(k) * sin))
-        return on_events(torch, lambda: work(q, k))
+        return on_events(torch, lambda: work(q, k), each=AGAIN)
 
-    def norm() -> dict[str, Any]:
+    def norm() -> Callable[[], Found]:
         x, w = (
             torch.randn(W.norm, device=where, dtype=dtype),
             torch.ones(W.norm[1], device=where, dtype=dtype),
         )
         work = wrap(lambda x: F.rms_norm(x, (W.norm[1],), w, 1e-5))
-        return on_events(torch, lambda: work(x))
+        return on_events(torch, lambda: work(x), each=AGAIN)
 
-    def entropy() -> dict[str, Any]:
+    def entropy() -> Callable[[], Found]:
         x = torch.randn(W.entropy, device=where, dtype=dtype).requires_grad_()
         y = torch.randint(0, W.entropy[1], (W.entropy[0],), device=where)
         work = wrap(lambda x: F.cross_entropy(x.float(), y))
-        return on_events(torch, lambda: torch.autograd.grad(work(x), x))
+        return on_events(torch, lambda: torch.autograd.grad(work(x), x), each=AGAIN)
 
-    def adamw() -> dict[str, Any]:
+    def adamw() -> Callable[[], Found]:
         p = [torch.randn(W.parameters // 32, 4, device=where).requires_grad_() for _ in range(8)]
         for a in p:
             a.grad = torch.randn_like(a)
         adam = torch.optim.AdamW(p, fused=True)
-        return on_events(torch, lambda: (torch.nn.utils.clip_grad_norm_(p, 1.0, foreach=True), adam.step()))
+        step = lambda: (torch.nn.utils.clip_grad_norm_(p, 1.0, foreach=True), adam.step())
+        return on_events(torch, step, each=AGAIN)
 
     attempt(f"torch rope {kind}", rope)
     attempt(f"torch rms_norm {kind}", norm)
     attempt(f"torch cross-entropy {kind}", entropy)
     if not compiled:
         attempt("torch adamw", adamw)
+
+
+SMALL = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
+FLEX_OPTIONS = ({"num_stages": 2}, {"num_stages": 1}, {**SMALL, "num_stages": 2}, {**SMALL, "num_stages": 1})
 
 
 def flex() -> None:
@@ -287,7 +320,7 @@ def flex() -> None:
     H = max(1, W.channels // D)
     slopes = torch.exp2(-8 * torch.arange(1, H + 1, device=where) / H)
 
-    def alibi() -> dict[str, Any]:
+    def alibi() -> Callable[[], Found]:
         q, k, v = (torch.randn(1, H, T, D, device=where, dtype=dtype) for _ in range(3))
         mask = create_block_mask(causal, None, None, T, T, device=where)
         return on_events(
@@ -295,7 +328,7 @@ def flex() -> None:
             lambda: run(q, k, v, score_mod=lambda s, b, h, i, j: s - slopes[h] * (i - j), block_mask=mask),
         )
 
-    def learned() -> dict[str, Any]:
+    def learned() -> Callable[[], Found]:
         n = W.learned
         q, k, v = (
             torch.randn(1, H, n, D, device=where, dtype=dtype).requires_grad_(not TINY) for _ in range(3)
@@ -303,14 +336,23 @@ def flex() -> None:
         table = torch.randn(H, n, device=where).requires_grad_(not TINY)
         mask = create_block_mask(causal, None, None, n, n, device=where)
 
-        def act() -> None:
-            y = run(
-                q, k, v, score_mod=lambda s, b, h, i, j: s + table[h, (i - j).clamp(min=0)], block_mask=mask
-            )
+        def act(options: dict[str, int]) -> None:
+            bias = lambda s, b, h, i, j: s + table[h, (i - j).clamp(min=0)]
+            y = run(q, k, v, score_mod=bias, block_mask=mask, kernel_options=options)
             if not TINY:  # the CPU has no backward of it
                 torch.autograd.grad(y.sum(), (q, k, v, table))
 
-        return on_events(torch, act, least=10)
+        if TINY:
+            return on_events(torch, lambda: act({}))
+        # what it chooses by itself asks for more shared memory than there is
+        for options in FLEX_OPTIONS:
+            try:
+                return with_more(
+                    on_events(torch, lambda options=options: act(options), least=10), options=options
+                )
+            except Exception as error:
+                last = error
+        raise last
 
     attempt(f"torch flex {D} x {T} ALiBi", alibi)
     attempt(f"torch flex {D} x {W.learned} learned", learned)
@@ -328,7 +370,7 @@ def in_triton() -> None:
 
     for D, T in W.attend:
 
-        def act(D: int = D, T: int = T) -> dict[str, Any]:
+        def act(D: int = D, T: int = T) -> Callable[[], Found]:
             q, k, v = (
                 torch.randn(1, max(1, W.channels // D), T, D, device=where, dtype=torch.bfloat16)
                 for _ in range(3)
@@ -344,7 +386,7 @@ def in_triton() -> None:
             )
             if not apart < 0.05:
                 raise ValueError(f"it is {apart:.2g} away from SDPA")
-            return on_events(torch, lambda: fused(torch, q, k, v)) | {"apart": apart}
+            return with_more(on_events(torch, lambda: fused(torch, q, k, v)), apart=apart)
 
         attempt(f"triton attention {D} x {T}", act)
 
@@ -356,7 +398,7 @@ def start() -> None:
     torched()
     code = f"import sys; sys.argv.append('{'--tiny' * TINY}'); from on_gpu import peers; peers.first_step()"
 
-    def act() -> dict[str, Any]:
+    def act() -> Found:
         with tempfile.TemporaryDirectory() as folder:
             caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
             env = os.environ | caches | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
@@ -368,7 +410,7 @@ def start() -> None:
                 raise RuntimeError(done.stderr.strip()[-200:])
             return {} if TINY else {"us": 1e6 * (time.perf_counter() - before)}
 
-    attempt("torch start compiled", act)
+    attempt("torch start compiled", lambda: act)
 
 
 def first_step() -> None:
@@ -449,7 +491,7 @@ def jax_steps() -> None:
     run = jax.jit(step, donate_argnums=(0, 1, 2))
     for B, T in W.steps:
 
-        def act(B: int = B, T: int = T) -> dict[str, Any]:
+        def act(B: int = B, T: int = T) -> Callable[[], Found]:
             p = fresh()
             state = [p, *(jax.tree.map(jnp.zeros_like, p) for _ in "mv"), None]
             x = jax.random.randint(jax.random.key(1), (B, T), 0, 256)
@@ -457,7 +499,8 @@ def jax_steps() -> None:
             def one() -> None:
                 state[:] = run(*state[:3], x, x)
 
-            return timed(one, lambda: state[3].block_until_ready()) | {"on": jax.devices()[0].platform}
+            wait = lambda: state[3].block_until_ready()
+            return with_more(timed(one, wait), on=jax.devices()[0].platform)
 
         attempt(f"jax step {B} x {T}", act)
 
@@ -480,5 +523,6 @@ RUN: dict[str, Callable[[], None]] = {
 if __name__ == "__main__":
     try:
         RUN[sys.argv[1]]()
+        time_all()
     except ImportError as error:
         tell(f"peers {sys.argv[1]}", skipped=f"not installed: {error.name}")
