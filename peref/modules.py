@@ -14,10 +14,10 @@ import sys
 import traceback
 from importlib.abc import SourceLoader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from peref.errors import Misuse, explained
 
@@ -113,8 +113,10 @@ def forget(name: str) -> None:
 
 
 @functools.cache
-def offered() -> tuple[EntryPoint, ...]:
+def offered() -> tuple[Any, ...]:
     """What installed packages offer; looked up once, and only when a name is not built in."""
+    from importlib.metadata import entry_points  # here: it takes longer than most that a command imports
+
     return tuple(entry_points(group=GROUP))
 
 

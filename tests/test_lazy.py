@@ -46,6 +46,12 @@ print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})
 """
 
 
+def test_installed_packages_are_looked_up_where_a_name_needs_it():
+    """Not for each command: that takes as long as all of click."""
+    code = "import sys, peref.cli.check; sys.exit('importlib.metadata' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
 def done(folder, *args, first=""):
     """A command line that succeeds, in a process of its own: the top packages that this has loaded."""
     env = {

@@ -6,7 +6,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
-from peref import __version__, share
+from peref import share, version
 from peref.cli.signals import Signals
 from peref.errors import did_you_mean
 
@@ -76,12 +76,26 @@ Start with:  {share.program()} train --pe alibi --len 512
 """
 
 
+def print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    """Looked up where it is asked for: that takes longer than most that a command imports."""
+    if asked and not ctx.resilient_parsing:
+        click.echo(f"peref, version {version()}")
+        ctx.exit()
+
+
 @click.group(
     cls=Commands,
     help=ABOUT,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
-@click.version_option(__version__, prog_name="peref")
+@click.option(
+    "--version",
+    help="Show the version and exit.",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_version,
+)
 @click.option("--traceback", is_flag=True, hidden=True, expose_value=False)
 def group() -> None:
     """Every command stands in COMMANDS."""
