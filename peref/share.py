@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from peref.errors import PerefError
@@ -55,8 +56,11 @@ def from_environment(name: str, environ: Mapping[str, str] = os.environ) -> str:
     return environ.get(name, "").strip()
 
 
+@cache
 def code(package: Path = PACKAGE) -> str:
-    """16 hex digits of the SHA-256 of the package's sources, which change with any of them."""
+    """16 hex digits of the SHA-256 of the package's sources, which change with any of them. Looked at once: a
+    process goes on with the code that it began with.
+    """
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         body = path.read_bytes()
