@@ -96,7 +96,7 @@ def test_every_architecture_has_its_turn():
 def budget(file, defines, sm):
     """How many registers a thread of a variant may have."""
     if file not in {name for name, _ in BLOCKS}:
-        return ROOM[4] if file == "norm" else ROWS  # which keeps shares of dw and db: 512 threads must fit
+        return ROOM[4] if file in ("norm", "loss") else ROWS  # they keep rows, and 512 threads must fit
     if sm > 90:
         return ROOM[2]
     return ROOM[BLOCKS[file, defines.get("WIDTH")][1 if "BF16" in defines else 2 if "TF32" in defines else 0]]

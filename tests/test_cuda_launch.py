@@ -244,7 +244,7 @@ def test_what_every_step_needs_is_compiled_beside_each_other(fails):
 def test_backward_of_attention_is_compiled_beside_forward(monkeypatch):
     """Where a tape says that it will be needed."""
     asked = []
-    monkeypatch.setattr(attention, "begin", lambda xp, *what: asked.append(what))
+    monkeypatch.setattr(attention, "begin_compiling", lambda xp, *what: asked.append(what))
     with emulated() as cupy:
         q, k, v = (cupy.asarray(np.ones((1, 1, 2, 40), np.float32)) for _ in range(3))
         attention.attention(q, k, v, at=At.of(2), scale=1.0)

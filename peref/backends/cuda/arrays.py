@@ -9,7 +9,7 @@ from peref.xp import namespace
 
 THREADS = 256
 PACK = 16  # bytes that kernels load and store at once, where arrays lie so
-HELD = {"norm": 2, "loss": 4}  # packs that a lane keeps of a row, as in the kernel file
+HELD, HELD_LONG, LONG_ROW = 2, 8, 128  # packs that a lane keeps of a row, and from how many in a row on
 MOST_BLOCKS = 4096  # of kernels that go on in strides of the grid
 
 
@@ -60,12 +60,17 @@ def packs(x: Any, n: int | None = None) -> int:
     return blocks((x.size if n is None else n) * x.dtype.itemsize, PACK)
 
 
-def shared_out(file: str, x: Any) -> tuple[tuple[int], int, int]:
-    """Grid and block for the rows of x [M,C] in a kernel file, and how many warps have one, 1, 2, 4 .. 16:
-    as many as it takes for each lane to keep all that it has.
+def packs_kept(x: Any) -> int:
+    """How many packs a lane keeps of a row of x [M,C]: of a short one few, for then more are under way."""
+    return HELD if packs(x, x.shape[1]) <= LONG_ROW else HELD_LONG
+
+
+def shared_out(x: Any, keeps: int) -> tuple[tuple[int], int, int]:
+    """Grid and block for the rows of x [M,C], and how many warps have one, 1, 2, 4 .. 16: as many as it
+    takes for each lane to keep all that it has.
     """
     row = packs(x, x.shape[1])
-    W = next((n for n in (1, 2, 4, 8) if n * 32 * HELD[file] >= row), 16)
+    W = next((n for n in (1, 2, 4, 8) if n * 32 * keeps >= row), 16)
     threads = max(THREADS, 32 * W)
     return (blocks(len(x), threads // (32 * W)),), threads, W
 

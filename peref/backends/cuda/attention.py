@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, repeated, stands, sum_parts, token_first
-from peref.backends.cuda.launch import begin, launch, variant
+from peref.backends.cuda.launch import begin_compiling, launch, variant
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import BLOCK, OWN_ROWS, PAD, kind_of, width_of
 from peref.errors import Misuse, counted
@@ -243,5 +243,5 @@ def attention(
     if isinstance(q, Var):  # what backward will need is compiled beside what forward needs
         width = width_of("attention", max(q.shape[-1], v.shape[-1]))
         kind = variant(kind_of(width, q.dtype, tf32), q.dtype.name == "bfloat16")
-        begin(namespace(q.value), "attention_backward", kind)
+        begin_compiling(namespace(q.value), "attention_backward", kind)
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

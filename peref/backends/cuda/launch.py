@@ -90,7 +90,7 @@ def variant(defines: dict[str, int], bf16: bool) -> frozenset[tuple[str, int]]:
 
 
 @cache
-def begin(xp: Any, file: str, defines: frozenset[tuple[str, int]]) -> None:
+def begin_compiling(xp: Any, file: str, defines: frozenset[tuple[str, int]]) -> None:
     """Begin to compile a variant, in a thread: CuPy lets others go on while NVRTC compiles, and NVRTC
     compiles for each by itself.
     """
@@ -108,7 +108,7 @@ def begin(xp: Any, file: str, defines: frozenset[tuple[str, int]]) -> None:
 def ahead(xp: Any, defines: dict[str, int]) -> None:
     """Begin to compile what every training step needs, whatever its widths."""
     for file in EVERY:
-        begin(xp, file, variant(defines, False))
+        begin_compiling(xp, file, variant(defines, False))
 
 
 @cache

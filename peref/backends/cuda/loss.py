@@ -4,12 +4,23 @@ stay on the device.
 
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, fit, flat, one_line, packs, real, shared_out, strided
+from peref.backends.cuda.arrays import (
+    HELD,
+    HELD_LONG,
+    THREADS,
+    fit,
+    flat,
+    one_line,
+    packs_kept,
+    real,
+    shared_out,
+)
 from peref.backends.cuda.launch import launch
 from peref.tape import Op, Var
 from peref.xp import namespace
 
 ADDING = 1024  # threads of the one block that counts or adds up
+SEEING = 256  # blocks that see whether dy is 1: few, for they are all that there is to do then
 
 
 def cross_entropy_forward(logits: Any, targets: Any, *, pulled: bool) -> tuple[Any, Any, Any]:
@@ -21,14 +32,15 @@ def cross_entropy_forward(logits: Any, targets: Any, *, pulled: bool) -> tuple[A
     nll, count, y = xp.empty(M, "float32"), xp.empty((), "float32"), xp.empty((), dtype)
     d = xp.empty_like(x) if pulled else None
     launch("loss.count_asked", (1,), ADDING, count, t, M)
-    grid, threads, W = shared_out("loss", x)
-    launch("loss.nll_rows", grid, threads, nll, d, x, t, count, M, V, W, real=dtype)
+    grid, threads, W = shared_out(x, packs_kept(x))
+    kernel = {HELD: "loss.nll_rows_2", HELD_LONG: "loss.nll_rows_8"}[packs_kept(x)]
+    launch(kernel, grid, threads, nll, d, x, t, count, M, V, W, real=dtype)
     launch("loss.nll_mean", (1,), ADDING, y, nll, count, M, real=dtype)
     return y, d if d is None else d.reshape(logits.shape), nll.reshape(targets.shape)
 
 
 def cross_entropy_backward(d: Any, dy: Any) -> tuple[Any, None]:
-    launch("loss.times_dy", strided(packs(d)), THREADS, d, dy, d.size, real=d.dtype)
+    launch("loss.times_dy", (SEEING,), THREADS, d, dy, d.size, real=d.dtype)
     return d, None
 
 

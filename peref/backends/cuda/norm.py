@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from peref.backends.cuda.arrays import fit, flat, one_line, real, shared_out, sum_parts
+from peref.backends.cuda.arrays import (
+    HELD,
+    HELD_LONG,
+    fit,
+    flat,
+    one_line,
+    packs_kept,
+    real,
+    shared_out,
+    sum_parts,
+)
 from peref.backends.cuda.launch import launch
 from peref.tape import Op
 from peref.xp import namespace
@@ -22,8 +32,9 @@ def normed(x: Any, w: Any, b: Any, eps: float, centred: bool, more: Any = None) 
     if more is not None:
         fit("norm: x and what is added", x.shape, more.shape)
         more, total = flat(more), xp.empty_like(a)
-    grid, threads, W = shared_out("norm", a)
-    launch("norm.norm_forward", grid, threads, y, total, mean, r, a, more, w, b, *a.shape, W, eps, real=dtype)
+    kernel = {HELD: "norm.norm_forward_2", HELD_LONG: "norm.norm_forward_8"}[packs_kept(a)]
+    grid, threads, W = shared_out(a, packs_kept(a))
+    launch(kernel, grid, threads, y, total, mean, r, a, more, w, b, *a.shape, W, eps, real=dtype)
     saved = a if total is None else total, mean, r, w, b is not None
     return y.reshape(x.shape), saved, None if total is None else total.reshape(x.shape)
 
@@ -32,7 +43,7 @@ def gradients(saved: Any, dy: Any, arrived: Any = None) -> tuple[Any, Any, Any]:
     """Of x, w and b; `arrived` is added to that of x."""
     x, mean, r, w, biased = saved
     (M, C), xp, d = x.shape, namespace(x), flat(dy)
-    (grid,), threads, W = shared_out("norm", x)
+    (grid,), threads, W = shared_out(x, HELD)
     runs = max(1, min(MOST_RUNS, grid))
     dx, shares = xp.empty_like(x), [None, None]
     for k, wanted in enumerate((w is not None, biased)):

@@ -13,7 +13,7 @@ from peref.xp import namespace
 
 TENSORS = 8  # tensors in a launch of gather
 SHARES = THREADS  # into which the length of the gradient is cut: a thread for each adds them up
-BLOCKS = 1024  # of the update, each of which adds up the shares
+BLOCKS = 8192  # of the update, each of which adds up the shares
 
 
 def scalar(x: Any) -> Any:

@@ -3,12 +3,11 @@
 //     nll = lse - logit[target]        lse = max + log(sum of exp(logit - max))        y = mean of nll over what is asked
 //     dlogit = (exp(logit - lse) - [target]) / count, times dy
 //
-// W warps have a row, of which a lane keeps HELD packs, so that it is read once; rows that are longer, or not in packs, are read again from the
+// W warps have a row, of which a lane keeps H packs, so that it is read once; rows that are longer, or not in packs, are read again from the
 // cache. The gradient is written while the row is at hand, with dy = 1; backward has something to do only where dy is another number. Bound by
 // memory: the logits are read once and their gradient is written once. A target beyond V is NaN.
 
 #include "common.cuh"
-#define HELD 4
 #include "rows.cuh"
 
 // One block: count = how many targets are asked, at least 1
@@ -32,19 +31,19 @@ KERNEL nll_mean(real *y, const float *nll, const float *count, int M) {
 }
 
 // nll of row m and, where d is not null, the row's gradient
-template <int N, bool KEPT>
+template <int N, int H, bool KEPT>
 __device__ inline void of_row(float *nll, real *d, const real *logits, i64 t, float count, i64 m, bool there, int V, int W, float *shares) {
-  Piece<N> row[HELD];
+  Piece<N> row[H];
   auto fetch = [&](int k, int v) { row[k] = piece<N>(logits + m * V + v); };
   auto each = [&](auto f) {  // f(k, place, the numbers of the piece)
-    pieces<N, KEPT>(V, W, [&](int k, int v) {
+    pieces<N, H, KEPT>(V, W, [&](int k, int v) {
       float x[N];
       if (!KEPT) fetch(k, v);
       unpack(x, row[k]);
       f(k, v, x);
     });
   };
-  if (KEPT) pieces<N, true>(V, W, fetch);
+  if (KEPT) pieces<N, H, true>(V, W, fetch);
   float top = -infinity(), sum = 0;
   each([&](int, int, float *x) {
 #pragma unroll
@@ -70,18 +69,26 @@ __device__ inline void of_row(float *nll, real *d, const real *logits, i64 t, fl
   nll[m] = t < 0 ? 0 : t < V ? top + logf(sum) - wide(logits[m * V + t]) : not_a_number();
 }
 
-KERNEL nll_rows(float *nll, real *MAYBE d, const real *logits, const i64 *targets, const float *count, int M, int V, int W) {
+template <int H>
+__device__ inline void rows(float *nll, real *d, const real *logits, const i64 *targets, const float *count, int M, int V, int W) {
   __shared__ float shares[32];
   i64 m = (i64)blockIdx.x * (blockDim.x / 32 / W) + row_of_block(W);
-  bool there = m < M;
+  bool there = m < M, whole = V % MANY<real> == 0 && at_packs(d, logits);
   if (!there) m = M - 1;  // computed once more, not written
-  bool whole = V % MANY<real> == 0 && at_packs(d, logits);
-  if (whole && fits(V, W))
-    of_row<MANY<real>, true>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
+  if (whole && fits<H>(V, W))
+    of_row<MANY<real>, H, true>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
   else if (whole)
-    of_row<MANY<real>, false>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
+    of_row<MANY<real>, H, false>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
   else
-    of_row<1, false>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
+    of_row<1, H, false>(nll, d, logits, targets[m], *count, m, there, V, W, shares);
+}
+
+KERNEL nll_rows_2(float *nll, real *MAYBE d, const real *logits, const i64 *targets, const float *count, int M, int V, int W) {
+  rows<2>(nll, d, logits, targets, count, M, V, W);
+}
+
+KERNEL nll_rows_8(float *nll, real *MAYBE d, const real *logits, const i64 *targets, const float *count, int M, int V, int W) {
+  rows<8>(nll, d, logits, targets, count, M, V, W);
 }
 
 // d [n] *= dy, which is 1 in training: then nothing moves

@@ -9,15 +9,15 @@
 
 #include "common.cuh"
 #include "parts.cuh"
-#define HELD 2
 #include "rows.cuh"
 
 #define MOST 512  // threads of a block
+#define HELD 2    // packs that a lane keeps in backward, beside its share of dw and db
 
-template <int N, bool KEPT>
+template <int N, int H, bool KEPT>
 __device__ inline void forward(real *y, real *sum, float *mean, float *r, const real *x, const real *more, const real *w, const real *b, i64 m,
                                bool there, int C, int W, float eps, float *shares) {
-  Piece<N> row[HELD];
+  Piece<N> row[H];
   float middle = 0, total = 0;
   auto fetch = [&](int k, int c) {
     row[k] = piece<N>(x + m * C + c);
@@ -30,14 +30,14 @@ __device__ inline void forward(real *y, real *sum, float *mean, float *r, const 
     }
   };
   auto each = [&](auto f) {  // f(k, channel, the numbers of the piece)
-    pieces<N, KEPT>(C, W, [&](int k, int c) {
+    pieces<N, H, KEPT>(C, W, [&](int k, int c) {
       float a[N];
       if (!KEPT) fetch(k, c);
       unpack(a, row[k]);
       f(k, c, a);
     });
   };
-  if (KEPT) pieces<N, true>(C, W, fetch);
+  if (KEPT) pieces<N, H, true>(C, W, fetch);
   if (mean) {
     each([&](int, int, float *a) {
 #pragma unroll
@@ -70,17 +70,28 @@ __device__ inline void forward(real *y, real *sum, float *mean, float *r, const 
   }
 }
 
-// rows [M,C]; mean, w and b may be null; mean and r [M] are written, and where `more` [M,C] is given x + more as `sum`
-KERNEL norm_forward(real *y, real *MAYBE sum, float *MAYBE mean, float *r, const real *x, const real *MAYBE more, const real *MAYBE w,
-                    const real *MAYBE b, int M, int C, int W, float eps) {
+template <int H>
+__device__ inline void rows(real *y, real *sum, float *mean, float *r, const real *x, const real *more, const real *w, const real *b, int M, int C,
+                            int W, float eps) {
   __shared__ float shares[32];
   i64 m = (i64)blockIdx.x * (blockDim.x / 32 / W) + row_of_block(W);
   bool there = m < M;
   if (!there) m = M - 1;  // computed once more, not written
-  if (fits(C, W) && at_packs(y, sum, x, more, w, b))
-    forward<MANY<real>, true>(y, sum, mean, r, x, more, w, b, m, there, C, W, eps, shares);
+  if (fits<H>(C, W) && at_packs(y, sum, x, more, w, b))
+    forward<MANY<real>, H, true>(y, sum, mean, r, x, more, w, b, m, there, C, W, eps, shares);
   else
-    forward<1, false>(y, sum, mean, r, x, more, w, b, m, there, C, W, eps, shares);
+    forward<1, H, false>(y, sum, mean, r, x, more, w, b, m, there, C, W, eps, shares);
+}
+
+// rows [M,C]; mean, w and b may be null; mean and r [M] are written, and where `more` [M,C] is given x + more as `sum`; a lane keeps 2 packs, or 8
+KERNEL norm_forward_2(real *y, real *MAYBE sum, float *MAYBE mean, float *r, const real *x, const real *MAYBE more, const real *MAYBE w,
+                      const real *MAYBE b, int M, int C, int W, float eps) {
+  rows<2>(y, sum, mean, r, x, more, w, b, M, C, W, eps);
+}
+
+KERNEL norm_forward_8(real *y, real *MAYBE sum, float *MAYBE mean, float *r, const real *x, const real *MAYBE more, const real *MAYBE w,
+                      const real *MAYBE b, int M, int C, int W, float eps) {
+  rows<8>(y, sum, mean, r, x, more, w, b, M, C, W, eps);
 }
 
 // out [C] = the sum over the rows of a block that W warps have at a time of what each lane added up, `box` in shared memory
@@ -115,7 +126,7 @@ __device__ inline void backward(real *dx, float *dw, float *db, const real *dy, 
     Piece<N> row[HELD], back[HELD];
     auto fetch = [&](int k, int c) { row[k] = piece<N>(x + m * C + c), back[k] = piece<N>(dy + m * C + c); };
     auto each = [&](auto f) {  // f(k, channel, u, dy, du)
-      pieces<N, KEPT>(C, W, [&](int k, int c) {
+      pieces<N, HELD, KEPT>(C, W, [&](int k, int c) {
         float u[N], d[N], du[N];
         if (!KEPT) fetch(k, c);
         unpack(u, row[k]), unpack(d, back[k]);
@@ -125,7 +136,7 @@ __device__ inline void backward(real *dx, float *dw, float *db, const real *dy, 
         f(k, c, u, d, du);
       });
     };
-    if (KEPT) pieces<N, true>(C, W, fetch);
+    if (KEPT) pieces<N, HELD, true>(C, W, fetch);
     each([&](int k, int, float *u, float *d, float *du) {
 #pragma unroll
       for (int j = 0; j < N; j++) {
@@ -170,7 +181,7 @@ KERNEL norm_backward(real *dx, float *MAYBE dw, float *MAYBE db, const real *dy,
   i64 n = blockIdx.x, first = M * n / gridDim.x, stop = M * (n + 1) / gridDim.x;
   if (dw) dw += n * C;
   if (db) db += n * C;
-  if (fits(C, W) && at_packs(dx, dy, x, w, more))
+  if (fits<HELD>(C, W) && at_packs(dx, dy, x, w, more))
     backward<MANY<real>, true>(dx, dw, db, dy, x, mean, r, w, more, first, stop, C, W, shares, box);
   else
     backward<1, false>(dx, dw, db, dy, x, mean, r, w, more, first, stop, C, W, shares, box);
