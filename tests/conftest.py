@@ -37,6 +37,14 @@ def idle(monkeypatch):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def unsynced():
+    """No disk is waited for: that a file is synced, and when, is asked by who wraps os.fsync."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: os.fstat(fd) and None)  # a descriptor that is none is an error
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def read_once():
     """The golden files of this checkout, whose digests are checked each time, are read once in a process."""
     from peref.golden.spec import book
