@@ -5,10 +5,12 @@ import tracemalloc
 import numpy as np
 import pytest
 from check import same
-from test_numba import CLOSE, NUMBA, arrays, both, cotangent
+from test_numba import CLOSE, NUMBA, PLAIN, arrays, both, cotangent
 
 from peref import model
+from peref.backends.numba.attention import QUEUES, TOGETHER
 from peref.backends.numba.logits import KEYS
+from peref.backends.numba.queries import QUERIES
 from peref.config import Config
 from peref.ops.place import At
 from peref.tape import Tape
@@ -115,6 +117,27 @@ def test_one_number_keeps_a_tile_from_being_skipped(where):
         every, some = (ways(Q, k, V, table, column, at, skip) for skip in (False, True))
         for want, got in zip(every, some, strict=True):
             same(got, want, 2 * WIDE, str(far))
+
+
+LATE = At(np.arange(130, T), np.arange(T), T)  # its queries begin within a tile
+
+
+@pytest.mark.parametrize(
+    "at", [LATE, At.of(T, window=90), At.of(T, seg=np.repeat([[1, 2, 0]], [300, 340, 60], 1))]
+)
+def test_blocks_that_walk_together_change_no_bit(at):
+    """Of many sequences up to TOGETHER blocks of queries read a tile of keys one after the other, of one
+    sequence fewer do: each as if alone, and right.
+    """
+    Q, K, V, table = arrays(4, 8, 8, at.T, T, 8, at)
+    many, few = 4 * 8 * -(-at.T // QUERIES), 8 * -(-at.T // QUERIES)
+    assert min(TOGETHER, many // QUEUES) == TOGETHER > few // QUEUES > 1
+    given = [a.astype(np.float32) for a in (Q, K, V)]
+    every = NUMBA.attention(*given, table, at=at, scale=0.35)
+    for n in range(4):
+        alone = NUMBA.attention(*(a[n : n + 1] for a in given), table, at=at, scale=0.35)
+        same(alone, every[n : n + 1], 0)
+    same(every, PLAIN.attention(Q, K, V, table, at=at, scale=0.35).astype(np.float32), WIDE)
 
 
 PACKED = np.repeat([[1, 2]], 2048, 1)

@@ -25,16 +25,17 @@ from peref.backends.numba.logits import (
     WIDE,
     added_to,
     by_distance,
-    capped,
     keep,
+    logits,
     pick,
     rows_of,
     spans_of,
 )
 from peref.backends.numba.queries import QUERIES, slope_lanes
-from peref.backends.numba.skipping import are_finite, sizes, skips
+from peref.backends.numba.skipping import are_finite, lengths, sizes, skips
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.vector import dot
+from peref.backends.numba.vector import copy, dot
+from peref.backends.numba.vector import scale as times
 
 
 @njit(**INNER)
@@ -103,15 +104,16 @@ def backward_head(
             rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
             padded(q[b, h], first, Q)
             padded(do[b, :, h], first, A)
+            times(Q, 0, Q, 0, scale, Q.size)
             across_lanes(Q_across, Q)
+            lengths(length, Q_across, D)
             across_lanes(A_across, A)
             dQ[:], top[:] = 0, np.inf
             start, stop, inner, outer = spans_of(see, rows, low, high)
-            far = limit if are_finite(A) else np.float32(-np.inf)
             for r in range(rows):
                 top[r] = lse[b, h, first + r]
                 delta[r] = dot(A, r * wide_e, o, ((b * T + first + r) * H + h) * E, E)
-                length[r] = abs(scale) * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
+            far = limit if are_finite(delta) else np.float32(-np.inf)
             for key in range(start // KEYS * KEYS, stop, KEYS):
                 if skips(
                     b,
@@ -133,10 +135,7 @@ def backward_head(
                     continue
                 left, right, a, z = rows_of(start, stop, inner, outer, key)
                 at, many, of_p, of_z = key + left, right - left, left * QUERIES, left * WIDE + LANES
-                product(P, of_p, keys, at * wide_d, False, many, Q_across, 0, D, False)
                 product(Z, of_z, values, at * wide_e, False, many, A_across, 0, E, False)
-                if cap > 0:
-                    capped(P, U, left, right, scale, cap)
                 there, apart = added_to(
                     added,
                     simple,
@@ -155,9 +154,8 @@ def backward_head(
                     row,
                     column,
                 )
-                slope_lanes(
-                    P, of_p, at, a, z, many, scale, added, there, apart, low, high, Z, of_z, WIDE, top, delta
-                )
+                logits(P, U, left, right, keys, at, Q_across, D, cap, added, there, apart)
+                slope_lanes(P, of_p, at, a, z, many, low, high, Z, of_z, WIDE, top, delta)
                 if others:
                     for r in range(rows):
                         begin, end = max(left, see[r, 0] - key), min(right, see[r, 1] - key)
@@ -186,13 +184,11 @@ def backward_head(
                 product(K, at * wide_d, Z, of_z, False, many, Q, 0, QUERIES, True)
                 product(dQ, 0, Z, of_z, True, QUERIES, keys, at * wide_d, many, True)
             for r in range(rows):
-                for d in range(D):
-                    dq[b, first + r, h, d] = dQ[r, d] * scale
+                times(dq, ((b * T + first + r) * H + h) * D, dQ, r * wide_d, scale, D)
     for s in range(S):
-        for d in range(D):
-            dk[part, b, s, g, d] = K[s, d] * scale
-        for d in range(E):
-            dv[part, b, s, g, d] = V[s, d]
+        n = ((part * len(v) + b) * S + s) * G + g
+        copy(dk, n * D, K, s * wide_d, D)
+        copy(dv, n * E, V, s * wide_e, E)
 
 
 @kernel(

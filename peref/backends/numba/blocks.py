@@ -8,7 +8,15 @@ from numba import njit
 
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER
-from peref.backends.numba.tile import SHORT_ROWS, short_add, short_set, tile_add, tile_set
+from peref.backends.numba.tile import (
+    SHORT_ROWS,
+    short_add,
+    short_onto,
+    short_set,
+    tile_add,
+    tile_onto,
+    tile_set,
+)
 from peref.backends.numba.vector import copy, scale, transpose_block
 
 
@@ -38,6 +46,22 @@ def product(c, c_at, a, a_at, transposed, M, b, b_at, K, add):
                     short_add(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
                 else:
                     short_set(c, to + m * c_row, c_row, a, a_at + m * a_row, a_row, a_column, b, of, row, K)
+
+
+@njit(**INNER)
+def product_onto(c, c_at, a, a_at, M, b, K, t, t_at, t_row):
+    """C = A B + T likewise, for all of b; rows of T are t_row apart, and those of C as wide as b's."""
+    row = b.shape[1]
+    whole = M - -M % ROWS // 2 * SHORT_ROWS
+    for n in range(0, row, COLUMNS):
+        to, of, D = c_at + n, t_at + n, a.shape[1]
+        for m in range(0, whole, ROWS):
+            tile_onto(c, to + m * row, row, a, a_at + m * D, D, 1, b, n, row, K, t, of + m * t_row, t_row)
+        if LANES == 8:
+            for m in range(whole, M, SHORT_ROWS):
+                short_onto(
+                    c, to + m * row, row, a, a_at + m * D, D, 1, b, n, row, K, t, of + m * t_row, t_row
+                )
 
 
 @njit(**INNER)

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from peref.backends.numba.blocks import product, product_onto
 from peref.backends.numba.host import LANES
 from peref.backends.numba.kernel import INNER
 from peref.backends.numba.queries import QUERIES
@@ -127,15 +128,28 @@ def by_distance(total, Z, at, left, right):
 
 
 @njit(**INNER)
-def capped(p, slope, left, right, scale, cap):
-    """The rows left..right of products in place: what times `scale` is cap tanh(scale p / cap), and the slope
-    of that.
+def capped(p, slope, left, right, cap, added, there, apart):
+    """The rows left..right of products in place: cap tanh(p / cap) and what is added, and the slope of the
+    first.
     """
     for j in range(left, right):
         for r in range(QUERIES):
-            t = np.float32(math.tanh(p[j, r] * scale / cap))
-            p[j, r] = t * cap / scale
+            t = np.float32(math.tanh(p[j, r] / cap))
+            p[j, r] = t * cap + added[there + (j - left) * apart + r]
             slope[j, r] = np.float32(1) - t * t
+
+
+@njit(**INNER)
+def logits(p, slope, left, right, keys, at, across, D, cap, added, there, apart):
+    """Rows left..right of p [KEYS,QUERIES] of the keys from row `at` on and queries `across` [D,QUERIES],
+    which are scaled; with what is added.
+    """
+    many = right - left
+    if cap > 0:
+        product(p, left * QUERIES, keys, at * keys.shape[1], False, many, across, 0, D, False)
+        capped(p, slope, left, right, cap, added, there, apart)
+    else:
+        product_onto(p, left * QUERIES, keys, at * keys.shape[1], many, across, D, added, there, apart)
 
 
 @njit(**INNER)

@@ -3,13 +3,13 @@
 So what each query has for itself, its running maximum, its sums, the keys it sees, lies in vectors: nothing
 is joined across lanes, and no row has a remainder. `low` and `high` [QUERIES] are the slots that a query
 sees, from the first to one beyond the last; all see rows inner..outer of the tile, and only the others are
-masked. Bound: exp, at about 12 multiply-adds a vector.
+masked. Bound: exp, at about 7 multiply-adds a vector.
 """
 
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from peref.backends.numba.arrays import f4, i8, void
+from peref.backends.numba.arrays import i8, void
 from peref.backends.numba.emit import I32, I64, IVEC, constant, intrinsic_of, loop, whole_number
 from peref.backends.numba.host import LANES
 
@@ -67,27 +67,27 @@ def unless_hidden(e, seen, part, x, otherwise):
 
 
 @intrinsic
-def bias_lanes(typingctx, s, at, key, inner, outer, count, scale, t, t_at, t_row, low, high, top):
-    """s = s scale + t in place, -inf where a query does not see the key; top [QUERIES] = the largest of a
-    query's and what it has, NaN if one is. Rows of t are t_row apart.
+def top_lanes(typingctx, s, at, key, inner, outer, count, low, high, top):
+    """s = -inf in place where a query does not see the key; top [QUERIES] = the largest of a query's and what
+    it has, NaN if one is.
     """
 
     def body(e):
-        _, at, key, inner, outer, count, scale, _, t_at, t_row, _, _, _ = e.args
-        by, row = e.splat(scale), ir.Constant(I64, QUERIES)
+        _, at, key, inner, outer, count, _, _, _ = e.args
 
         def step(j, seen, *tops):
             new = []
-            places = zip(in_row(e, 0, at, row, j), in_row(e, 7, t_at, t_row, j), tops, strict=True)
-            for part, (p, q, most) in enumerate(places):
-                y = unless_hidden(e, seen, part, e.fma(e.load(p), by, e.load(q)), float("-inf"))
-                e.store(y, p)
+            row = in_row(e, 0, at, ir.Constant(I64, QUERIES), j)
+            for part, (p, most) in enumerate(zip(row, tops, strict=True)):
+                y = unless_hidden(e, seen, part, e.load(p), float("-inf"))
+                if seen is not None:
+                    e.store(y, p)
                 new.append(e.larger(y, most))
             return new
 
-        into_lanes(e, over_rows(e, 10, 11, key, inner, outer, count, step, *lanes_of(e, 12)), 12)
+        into_lanes(e, over_rows(e, 6, 7, key, inner, outer, count, step, *lanes_of(e, 8)), 8)
 
-    return intrinsic_of(void, (s, i8, i8, i8, i8, i8, f4, t, i8, i8, low, high, top), body)
+    return intrinsic_of(void, (s, i8, i8, i8, i8, i8, low, high, top), body)
 
 
 @intrinsic
@@ -121,28 +121,25 @@ def exp_lanes(typingctx, s, at, count, new, top, total, less):
 
 
 @intrinsic
-def slope_lanes(
-    typingctx, s, at, key, inner, outer, count, scale, t, t_at, t_row, low, high, z, z_at, z_row, less, off
-):
-    """s = exp(s scale + t - less), then z = s (z - off), in place, both 0 where a query does not see the
-    key: P and dS, of the log of each query's sum and of <dO, O>, both [QUERIES]. Rows of z are z_row apart.
+def slope_lanes(typingctx, s, at, key, inner, outer, count, low, high, z, z_at, z_row, less, off):
+    """s = exp(s - less), then z = s (z - off), in place, both 0 where a query does not see the key: P and
+    dS, of the log of each query's sum and of <dO, O>, both [QUERIES]. Rows of z are z_row apart.
     """
 
     def body(e):
-        _, at, key, inner, outer, count, scale, _, t_at, t_row, _, _, _, z_at, z_row, _, _ = e.args
-        b, by, below, mean = e.b, e.splat(scale), lanes_of(e, 15), lanes_of(e, 16)
+        _, at, key, inner, outer, count, _, _, _, z_at, z_row, _, _ = e.args
+        b, below, mean = e.b, lanes_of(e, 11), lanes_of(e, 12)
 
         def step(j, seen):
-            rows = in_row(e, 0, at, ir.Constant(I64, QUERIES), j), in_row(e, 7, t_at, t_row, j)
-            places = zip(*rows, in_row(e, 12, z_at, z_row, j), below, mean, strict=True)
-            for part, (p, q, d, m, o) in enumerate(places):
-                y = e.exp_of_less(b.fsub(e.fma(e.load(p), by, e.load(q)), m))
+            row = in_row(e, 0, at, ir.Constant(I64, QUERIES), j)
+            places = zip(row, in_row(e, 8, z_at, z_row, j), below, mean, strict=True)
+            for part, (p, d, m, o) in enumerate(places):
+                y = e.exp_of_less(b.fsub(e.load(p), m))
                 z = b.fmul(y, b.fsub(e.load(d), o))
                 e.store(unless_hidden(e, seen, part, y, 0), p)
                 e.store(unless_hidden(e, seen, part, z, 0), d)
             return []
 
-        over_rows(e, 10, 11, key, inner, outer, count, step)
+        over_rows(e, 6, 7, key, inner, outer, count, step)
 
-    kinds = (s, i8, i8, i8, i8, i8, f4, t, i8, i8, low, high, z, i8, i8, less, off)
-    return intrinsic_of(void, kinds, body)
+    return intrinsic_of(void, (s, i8, i8, i8, i8, i8, low, high, z, i8, i8, less, off), body)

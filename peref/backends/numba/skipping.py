@@ -13,6 +13,7 @@ from numba import njit
 
 from peref.backends.numba.kernel import INNER
 from peref.backends.numba.logits import KEYS, pick
+from peref.backends.numba.queries import QUERIES
 from peref.backends.numba.vector import dot
 
 
@@ -28,6 +29,17 @@ def sizes(keys, values, out):
             most = max(most, dot(keys, s * D, keys, s * D, D))
         finite = are_finite(keys[first : first + KEYS]) and are_finite(values[first : first + KEYS])
         out[n] = np.sqrt(most) if finite else np.float32(np.inf)
+
+
+@njit(**INNER)
+def lengths(out, across, D):
+    """Of each query, out [QUERIES], in across [D,QUERIES]."""
+    out[:] = 0
+    for d in range(D):
+        for r in range(QUERIES):
+            out[r] += across[d, r] * across[d, r]
+    for r in range(QUERIES):
+        out[r] = np.sqrt(out[r])
 
 
 @njit(**INNER)
@@ -59,7 +71,10 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
     if index.shape[2]:
         most += largest(table[h], 0, N)
     elif N:
-        begin = min(max(base + first - key - KEYS + 1, 0), N - 1)
+        begin, r = min(max(base + first - key - KEYS + 1, 0), N - 1), rows - 1
+        seen = see[r, 0] < key + KEYS and key < see[r, 1] and column.shape[2] == 0
+        if seen and not length[r] * size + table[h, begin] < top[r] + limit:
+            return False  # one distance and query are enough to tell for most tiles that matter
         most += largest(table[h], begin, max(min(base + first + rows - key, N), 1))
     far = 0.0
     if column.shape[2]:

@@ -27,13 +27,15 @@ def one_at_a_time(module):
     return found
 
 
-def tile(rows, c, a, b, add, *prefetch):
+def tile(rows, c, a, b, add, *more, onto=False):
+    """`more`: where to call for what, or, `onto`, an array whose tile the sums are added to."""
+
     def body(e):
         B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K, *then) = e.b, e.args
         row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
         to = [row_of(0, c_at, r, c_row) for r in range(rows)]
         to = [*to, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in to)]
-        if then:
+        if then and not onto:
             for p in to:
                 e.call_for(p, to_write=1)
         of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(rows)], e.at(7, b_at)
@@ -45,7 +47,7 @@ def tile(rows, c, a, b, add, *prefetch):
         row = B.gep(of_b, [B.mul(k, b_row)])
         right = e.load(row), e.load(B.gep(row, [ir.Constant(I64, LANES)]))
         column = B.mul(k, a_column)
-        if then:
+        if then and not onto:
             address, by = then
             e.call_for(B.inttoptr(B.add(address, B.mul(k, by)), PTR))
         new = list(sums)
@@ -64,10 +66,15 @@ def tile(rows, c, a, b, add, *prefetch):
         for phi, x0, x in zip(out, first, new, strict=True):
             phi.add_incoming(x0, start)
             phi.add_incoming(x, loop)
+        if onto:
+            _, t_at, t_row = then
+            of = [row_of(11, t_at, r, t_row) for r in range(rows)]
+            of = [*of, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in of)]
+            out = [B.fadd(x, e.load(p)) for x, p in zip(out, of, strict=True)]
         for p, x in zip(to, out, strict=True):
             e.store(x, p)
 
-    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8, *prefetch), body)
+    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8, *more), body)
 
 
 @intrinsic
@@ -92,6 +99,18 @@ def short_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_ro
 def short_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
     """C += A B, likewise."""
     return tile(SHORT_ROWS, c, a, b, True)
+
+
+@intrinsic
+def tile_onto(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, t, t_at, t_row):
+    """C = A B + T for ROWS x K times K x COLUMNS; rows of T are contiguous."""
+    return tile(ROWS, c, a, b, False, t, i8, i8, onto=True)
+
+
+@intrinsic
+def short_onto(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, t, t_at, t_row):
+    """C = A B + T for SHORT_ROWS x K times K x COLUMNS."""
+    return tile(SHORT_ROWS, c, a, b, False, t, i8, i8, onto=True)
 
 
 @intrinsic
