@@ -44,7 +44,7 @@ TOGETHER = (
     *("compiled-graph-small", "compiled-graph-large", "triton"),
 )
 ALONE = ("start", "jax")  # the one is a matter of the CPU, the other chooses among products by their times
-READY = 150  # seconds in which a peer must be ready to be timed
+READY, TURN = 100, 60  # seconds in which a peer must be ready to be timed, and must have been
 RESERVE = 30  # seconds kept for what goes on after its deadline until it is ended, and for the report
 
 
@@ -151,7 +151,7 @@ def peers(s: session.Session, names: list[str]) -> None:
         time.sleep(0.1)
     late = [name for name, child in children.items() if not child.waits()]
     for name in [*late, *(name for name in children if name not in late)]:  # the late are ended before all
-        code, said, wrong = children[name].ended(0 if name in late else max(1.0, s.left()))
+        code, said, wrong = children[name].ended(0 if name in late else max(1.0, min(TURN, s.left())))
         told = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         for one in told:
             s.row(one["name"], **{key: value for key, value in one.items() if key != "name"})
@@ -192,15 +192,10 @@ def main() -> None:
             own(s, number)
     if a.only != "own":
         enter(s, "6 peers", float("inf"), end)
-        asked = [name for name in TOGETHER + ALONE if name in a.peers.split(",")]
-        asked = [
-            name for name in asked if not (s.emulated and name.endswith("-large"))
-        ]  # tiny, there is one size
-        for names in (
-            [name for name in asked if name not in ALONE],
-            *([name] for name in asked if name in ALONE),
-        ):
-            peers(s, names)
+        # tiny, there is one size
+        asked = [name for name in a.peers.split(",") if not (s.emulated and name.endswith("-large"))]
+        for names in (TOGETHER, *((name,) for name in ALONE)):
+            peers(s, [name for name in names if name in asked])
     (a.out / "begun").unlink(missing_ok=True)
     s.phase = "7 report"
     report.report(s)
