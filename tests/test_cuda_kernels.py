@@ -182,9 +182,10 @@ def test_adamw(step):
             same(a.get().astype(np.float64), b, 1e-6)
 
 
-def test_a_chunk_is_as_long_in_the_kernels():
-    """As in the layout of the lines."""
+def test_a_chunk_and_a_launch_are_as_long_in_the_kernels():
+    """As in the layout of the lines, and in what is handed to one."""
     assert f"CHUNK = {ALIGNED}," in source("optimizer")
+    assert f"TENSORS = {optimizer.TENSORS};" in source("optimizer")
 
 
 SHAPES = {"a.weight": (3, 100), "b": (513,), "c": (7,), "d.weight": (2, 2, 2)}
@@ -232,6 +233,24 @@ def test_all_parameters_at_once(clip):
     for kind, plain in zip(got, want, strict=True):
         for name, a in kind.items():
             same(a.astype(np.float64), plain[name], 1e-6)
+
+
+def test_many_gradients_of_two_kinds_are_gathered():
+    """In a launch for each kind, and one more where they are more than a launch takes; the gaps between them
+    are 0.
+    """
+    given = {f"{n:03}": random(n + 1, seed=n).astype(np.float32) for n in range(optimizer.TENSORS + 1)}
+    with emulated() as cupy:
+        p = Flat(given, cupy)
+        wide = {name: cupy.asarray(a) for name, a in given.items()}
+        narrow = {name: a.astype(ml_dtypes.bfloat16) if name < "020" else a for name, a in wide.items()}
+        line = optimizer.gathered(p, wide).get()
+        mixed = optimizer.gathered(p, narrow)
+        launched = list(cupy.emulated.launched)
+        rounded = {name: p.of(mixed, name).get() for name in given}
+    same(line, p.line.get(), 0)
+    same(rounded, {name: narrow[name].get().astype(np.float32) for name in given}, 0)
+    assert launched == ["gather"] * (2 + 2)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def prepared(kernel: str, real: Any) -> tuple[Any, ...]:
     file, name = kernel.split(".")
     types = {**{c: np.dtype(kind) for c, kind in TYPES.items()}, "real": real}
     return tuple(
-        (f"{kernel}: {n}", types[k].name if pointer else k, pointer, maybe, types[k])
+        (f"{kernel}: {n}", types[k].name if pointer else k, pointer, maybe, types.get(k))
         for k, pointer, maybe, n in declared(file)[name]
     )
 
@@ -201,7 +201,9 @@ def launch(
     made: list[Any] = []
     first: Any = None
     for a, (where, kind, pointer, maybe, dtype) in zip(given, parameters, strict=True):
-        if not pointer:
+        if dtype is None:
+            made.append(a)  # a struct, by value
+        elif not pointer:
             seen = kind in FLOATS or (type(a) in WHOLE and -MOST_WHOLE <= a <= MOST_WHOLE)
             made.append(dtype.type(a) if seen else argument(where, a, kind, pointer, maybe))
         elif a is None and maybe:

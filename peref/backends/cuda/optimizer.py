@@ -4,6 +4,8 @@ status that tells what came of it.
 
 from typing import Any
 
+import numpy as np
+
 from peref.backends.cuda.arrays import THREADS, blocks, fit, packs, real, strided
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.launch import launch
@@ -11,7 +13,9 @@ from peref.errors import Misuse
 from peref.optim import decays
 from peref.xp import namespace
 
-TENSORS = 8  # tensors in a launch of gather
+TENSORS = 64  # in a launch of gather, which gets where they lie by value
+OF_TENSOR = (("g", "uint64"), ("at", "int64"), ("n", "int64"))
+STRUCT = np.dtype([(name, kind, TENSORS) for name, kind in OF_TENSOR])
 SHARES = THREADS  # into which the length of the gradient is cut: a thread for each adds them up
 BLOCKS = 8192  # of the update, each of which adds up the shares
 
@@ -49,7 +53,7 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
 
 
 def gathered(p: Flat, g: dict[str, Any]) -> Any:
-    """The arrays of g, float32 or bfloat16, in a new line of p's layout: eight in a launch."""
+    """The arrays of g, float32 or bfloat16, in a new line of p's layout: TENSORS in a launch."""
     xp, line = namespace(p.line), namespace(p.line).empty_like(p.line)
     for dtype in sorted({a.dtype.name for a in g.values()}):
         parts = [
@@ -59,15 +63,10 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
         ]
         for group in (parts[k : k + TENSORS] for k in range(0, len(parts), TENSORS)):
             grid = (*strided(max(packs(a) for a, _, _ in group)), len(group))
-            group += [(None, 0, 0)] * (TENSORS - len(group))
-            launch(
-                "optimizer.gather",
-                grid,
-                THREADS,
-                line,
-                *(x for part in group for x in part),
-                real=group[0][0].dtype,
-            )
+            told = np.zeros(1, STRUCT)
+            for n, (a, at, size) in enumerate(group):
+                told["g"][0, n], told["at"][0, n], told["n"][0, n] = a.data.ptr, at, size
+            launch("optimizer.gather", grid, THREADS, line, told, real=group[0][0].dtype)
     return line
 
 

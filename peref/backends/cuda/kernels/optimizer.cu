@@ -48,14 +48,16 @@ __device__ inline double sum_and_first(double sum, int &first, double *sums, uns
   return sum;
 }
 
-// Up to eight tensors into the line, one for each blockIdx.y: n numbers from place `at` on, and 0 up to the end of the chunk.
-KERNEL gather(float *line, const real *MAYBE g0, i64 at0, i64 n0, const real *MAYBE g1, i64 at1, i64 n1, const real *MAYBE g2, i64 at2, i64 n2,
-              const real *MAYBE g3, i64 at3, i64 n3, const real *MAYBE g4, i64 at4, i64 n4, const real *MAYBE g5, i64 at5, i64 n5,
-              const real *MAYBE g6, i64 at6, i64 n6, const real *MAYBE g7, i64 at7, i64 n7) {
-#define MINE(x) (y == 0 ? x##0 : y == 1 ? x##1 : y == 2 ? x##2 : y == 3 ? x##3 : y == 4 ? x##4 : y == 5 ? x##5 : y == 6 ? x##6 : x##7)
-  int y = blockIdx.y;
-  const real *mine = MINE(g);
-  i64 place = MINE(at), count = MINE(n);
+constexpr int TENSORS = 64;  // as in optimizer.py
+struct Tensors {
+  const real *g[TENSORS];
+  i64 at[TENSORS], n[TENSORS];
+};
+
+// Tensors into the line, one for each blockIdx.y: n numbers from place `at` on, and 0 up to the end of the chunk.
+KERNEL gather(float *line, Tensors tensors) {
+  const real *mine = tensors.g[blockIdx.y];
+  i64 place = tensors.at[blockIdx.y], count = tensors.n[blockIdx.y];
   constexpr int N = MANY<real>;
   i64 packs = at_packs(mine) ? count / N : 0, end = (count + CHUNK - 1) / CHUNK * CHUNK;
 #pragma unroll 4
