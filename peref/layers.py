@@ -143,7 +143,9 @@ def last_keys(new: Arrays, at: At) -> Arrays:
 def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:
     """q, k and v of a layer's normed input x [B,T,C], before they turn."""
     w, cfg = this.weights[layer], this.cfg
-    q, k, v = (linear(this, w, role, x) for role in "qkv")  # [B,T,HD], [B,T,GD], [B,T,GD]
+    maps = [(w[f"{role}.weight"], w.get(f"{role}.bias")) for role in "qkv"]
+    together = this.be.linears or (lambda x, *maps: [this.be.linear(x, *each) for each in maps])
+    q, k, v = together(x, *maps)  # [B,T,HD], [B,T,GD], [B,T,GD]
     if wide := cfg.qk_norm and cfg.qk_norm_over == "width":
         q, k = norm(this, w, "qnorm", q, "rms"), norm(this, w, "knorm", k, "rms")
     q = split_heads(q, heads=cfg.H)  # [B,H,T,D]

@@ -187,6 +187,7 @@ class ndarray:
     itemsize = property(lambda self: self._host.itemsize)
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: Flags(self._host))
+    base = property(lambda self: self._host.base)
     T = property(lambda self: wrap(self._host.T))
     device = property(lambda self: SimpleNamespace(id=0))
     real = property(lambda self: made(np.real, (self._host,)))

@@ -8,16 +8,18 @@ import fake_cublas
 import fake_cupy
 import numpy as np
 import pytest
-from check import same
+from check import each_array, same
 from emulated.twins import emulated, pulled, sent
 from fake_device import Device
 
 from peref.backends.cuda.cublas import Cublas
+from peref.backends.cuda.flat import ALIGNED, Flat
 from peref.backends.cuda.products import products
 from peref.errors import Misuse, PerefError
 from peref.ops.activation import gelu, swiglu
 from peref.ops.feed import activated_linear
 from peref.ops.linear import linear, matmul
+from peref.tape import Tape
 
 
 @pytest.fixture
@@ -304,3 +306,69 @@ def test_a_product_of_one_row_leaves_the_bias_alone(rng):
         same(there[2].get(), b, 0)
     same(ys[0], ys[1], 0)
     same(ys[0], linear(x, w, b), 1e-6)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(
+    ("heights", "flat", "count"),
+    [
+        ((16, 16, 16), True, 1 + 2),
+        ((32, 16, 16), True, 3 + 2),
+        ((16, 16, 16), False, 3 + 6),
+        ((5, 3, 7), True, 3 + 6),
+    ],
+)
+def test_maps_of_one_input_are_one_product(rng, heights, flat, count, biased):
+    """As each map alone, value and every gradient; in fewer products where weights of one height lie side by
+    side, as those of a model do, and where their gradients are columns of one array.
+    """
+    drawn = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    x, dy, ends = drawn(2, 3, 16), drawn(2, 3, sum(heights)), np.cumsum(heights)
+    ws = {f"0.{role}.weight": drawn(n, 16) for role, n in zip("qkv", heights, strict=True)}
+    bs = [drawn(n) if biased else None for n in heights]
+    with fake_cupy.installed(memory=True) as cupy:
+        blas, tape = blas_of(cupy), Tape()
+        ours = products(blas, gelu, swiglu).linears
+        there = Flat(ws, cupy) if flat else {name: cupy.asarray(w) for name, w in ws.items()}
+        of_x, weights = tape.watch(cupy.asarray(x)), [tape.watch(there[name]) for name in ws]
+        biases = [None if b is None else tape.watch(cupy.asarray(b)) for b in bs]
+        ys = tuple(ours(of_x, *zip(weights, biases, strict=True)))
+        whole = cupy.asarray(dy)
+        dys = (whole[..., end - n : end] for n, end in zip(heights, map(int, ends), strict=True))
+        found = tape.gradients(ys, tuple(dys))
+        asked = blas.library.asked.count("cublasGemmStridedBatchedEx")
+        of_maps = [found[a].get() for a in (*weights, *biases) if a is not None]
+        got = [[y.value.get() for y in ys], found[of_x].get(), of_maps]
+    parts = np.split(dy.astype(np.float64), ends[:-1], -1)
+    each = [linear.forward(x.astype(np.float64), w, b) for w, b in zip(ws.values(), bs, strict=True)]
+    back = [linear.backward(saved, d) for (_, saved), d in zip(each, parts, strict=True)]
+    dxs, dws, dbs = zip(*back, strict=True)
+    want = [[y for y, _ in each], sum(dxs), [a for a in (*dws, *dbs) if a is not None]]
+    same(got, each_array(lambda a: a.astype(np.float32), want), 1e-6)
+    assert asked == count
+
+
+def test_a_map_that_nobody_reads():
+    """Has gradients of 0, and the others theirs."""
+    with fake_cupy.installed(memory=True) as cupy:
+        ours, tape = products(blas_of(cupy), gelu, swiglu).linears, Tape()
+        x, *ws = (tape.watch(cupy.ones((2, 2), np.float32)) for _ in range(3))
+        read, _ = ours(x, *((w, None) for w in ws))
+        found = tape.gradients(read, cupy.ones((2, 2), np.float32))
+        assert [found[a].get().tolist() for a in (x, *ws)] == [[[2, 2]] * 2, [[2, 2]] * 2, [[0, 0]] * 2]
+
+
+def test_q_k_and_v_lie_side_by_side():
+    """In every layer, and the number that tells of a gradient is still that of the name in alphabetical
+    order.
+    """
+    roles = ("down", "k", "norm1", "o", "q", "up", "v")
+    given = {f"{layer}.{role}.weight": np.ones((16, 16), np.float32) for layer in range(2) for role in roles}
+    with fake_cupy.installed(memory=True) as cupy:
+        p = Flat(given, cupy)
+    for layer in range(2):
+        q, k, v = (p.starts[f"{layer}.{role}.weight"] for role in "qkv")
+        assert (k - q, v - k) == (256, 256)
+    assert {name: p.chunks[start // ALIGNED] for name, start in p.starts.items()} == {
+        name: n for n, name in enumerate(sorted(given))
+    }

@@ -62,6 +62,8 @@ class Backend:
     cross_entropy: Callable = cross_entropy
     adamw: Callable = adamw
     update: Callable = update
+    # (x, *(w, b)) -> linear of each, in one product
+    linears: Callable | None = None
     token: Callable | None = None  # (rotation, table, ...) -> what computes a layer for one token
     # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes
     # one

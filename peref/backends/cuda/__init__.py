@@ -112,7 +112,12 @@ def open_device(
             "skips": not every_tile,
         }
     whole = replace(
-        BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear
+        BACKEND,
+        **cut,
+        linear=made.linear,
+        linears=made.linears,
+        matmul=made.matmul,
+        activated_linear=made.activated_linear,
     )
     step = Steps(xp, say) if record else call
     return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=step)

@@ -2,26 +2,37 @@
 launch updates them all.
 """
 
+import re
 from typing import Any
 
 import numpy as np
 
 from peref.xp import namespace
 
+# q, k and v of a layer are one product (products.linears), and lie side by side
+TOGETHER = re.compile(r"\b([qkv])\.(weight|bias)$")
 ALIGNED = 256  # numbers; a tensor begins at a multiple of it, what is left over is 0 and stays 0
+
+
+def by_place(name: str) -> str:
+    """What names are sorted by."""
+    return TOGETHER.sub(lambda m: f"qkv.{m[2]}.{'qkv'.index(m[1])}", name)
 
 
 class Flat(dict):
     """Arrays by name, views of `line` [chunks,ALIGNED] float32 in which they stand in the order of their
-    names; owner[chunk] is a tensor's number.
+    names, but for q, k and v; owner[chunk] is a tensor's number in the order of names.
     """
 
     def __init__(self, arrays: dict[str, Any], xp: Any):
         self.shapes = {name: a.shape for name, a in arrays.items()}
-        counts = {name: -(-a.size // ALIGNED) for name, a in sorted(arrays.items())}
+        names = sorted(arrays)
+        counts = {name: -(-arrays[name].size // ALIGNED) for name in sorted(names, key=by_place)}
         ends = np.cumsum([0, *counts.values()])
         self.starts = {name: int(start) * ALIGNED for name, start in zip(counts, ends, strict=False)}
-        self.chunks = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
+        self.chunks = np.repeat(
+            np.asarray([names.index(name) for name in counts], np.int32), list(counts.values())
+        )
         host = np.zeros((int(ends[-1]), ALIGNED), np.float32)
         for name, a in arrays.items():
             self.of(host, name)[...] = a

@@ -89,7 +89,7 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
     P = max(1, min(SHARES, chunks))
     total, bad = xp.empty(P + 2, "float64"), xp.empty(P, "int32")
     lost, speed, count, most = map(scalar, (loss, rate, step, clip))
-    launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, count, beta1, beta2)
+    launch("optimizer.squares", (P,), THREADS, total, bad, line, p.owner, chunks, count, beta1, beta2)
     launch(
         "optimizer.arena",
         (min(blocks(p.line.size // 4), BLOCKS),),
@@ -100,7 +100,6 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
         v.line,
         scale,
         falls,
-        p.owner,
         total,
         bad,
         P,

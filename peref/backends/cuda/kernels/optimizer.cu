@@ -4,7 +4,7 @@
 //     first = 1 - beta1^step, second = 1 - beta2^step, in double; rate, step and clip are in device memory
 //
 // The arena is a line of chunks, each of one tensor and with its own factor of the rate and decay; the numbers between two tensors are 0 and stay 0.
-// `squares` finds the length of the gradient and the first chunk of it that is not finite, `arena` updates, unless the loss or the gradient is not
+// `squares` finds the length of the gradient and the first owner of a chunk that is not finite, `arena` updates, unless the loss or the gradient is not
 // finite: then nothing is written but the word (loss, norm, fault), and as long as its fault is not 0 no later call writes anything. Every block of
 // it adds the totals of `squares` for itself, a thread for each; its blocks are few. Lines begin at packs, and a thread has one at a time.
 // Bound by memory: 7 numbers move for each parameter, 28 bytes, and 4 more to find the length.
@@ -69,9 +69,9 @@ KERNEL gather(float *line, Tensors tensors) {
   for (i64 k = packs * N + thread_of_grid(); k < end; k += threads_in_grid()) line[place + k] = k < count ? wide(mine[k]) : 0;
 }
 
-// total [P+2] = the sum of squares of each of P shares of the chunks, then 1 - beta1^step and 1 - beta2^step; bad [P] = the first chunk of a share
-// that is not finite, or -1
-KERNEL squares(double *total, int *bad, const float *g, i64 chunks, const double *step, double beta1, double beta2) {
+// total [P+2] = the sum of squares of each of P shares of the chunks, then 1 - beta1^step and 1 - beta2^step; bad [P] = the least owner of a chunk of
+// the share that is not finite, or -1; owner [chunks]
+KERNEL squares(double *total, int *bad, const float *g, const int *owner, i64 chunks, const double *step, double beta1, double beta2) {
   __shared__ double sums[32];
   __shared__ unsigned firsts[32];
   i64 begin = chunks * blockIdx.x / gridDim.x * QUADS, end = chunks * (blockIdx.x + 1) / gridDim.x * QUADS;
@@ -84,7 +84,7 @@ KERNEL squares(double *total, int *bad, const float *g, i64 chunks, const double
     double square = 0;
 #pragma unroll
     for (int j = 0; j < 4; j++) square += (double)x[j] * x[j];
-    if (first < 0 && !(square < 1e300)) first = (int)(k / QUADS);
+    if (!(square < 1e300)) first = (int)min((unsigned)first, (unsigned)owner[k / QUADS]);
     sum += square;
   }
   sum = sum_and_first(sum, first, sums, firsts);
@@ -93,10 +93,10 @@ KERNEL squares(double *total, int *bad, const float *g, i64 chunks, const double
   if (blockIdx.x == 0) total[gridDim.x] = 1 - pow(beta1, *step), total[gridDim.x + 1] = 1 - pow(beta2, *step);
 }
 
-// scale, decay and owner [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the owner of the first bad chunk.
+// scale and decay [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the least of `bad`.
 // total and bad as `squares` left them, P at most the threads of a block
-KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const int *owner, const double *total,
-             const int *bad, int P, const double *loss, const double *rate, const double *clip, double *word, i64 chunks, double beta1, double beta2,
+KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const double *total, const int *bad,
+             int P, const double *loss, const double *rate, const double *clip, double *word, i64 chunks, double beta1, double beta2,
              float eps) {
   __shared__ double sums[32];
   __shared__ unsigned firsts[32];
@@ -108,7 +108,7 @@ KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, c
   double sum = sum_and_first(mine ? total[threadIdx.x] : 0, first, sums, firsts);
   if (threadIdx.x == 0) {
     found = *loss - *loss == 0 ? 0 : 1;  // not so for an infinity or a NaN
-    if (!found && first >= 0) found = 2 + owner[first];
+    if (!found && first >= 0) found = 2 + first;
     double length = sqrt(sum);
     if (word[2] != 0)
       found = (int)word[2];
