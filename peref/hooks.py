@@ -177,7 +177,10 @@ def attend_heads(
     rotary, table = made or place_tables(be, pe, p, at)
     q, k = cosines(be, q, k, cosine)  # [B,H,T,D], [B,G,T,D]
     q = q if factor is None else tempered(q, temperature, factor=factor)  # [B,H,T,D]
-    q, k = turn_heads(be, q, k, rotary, layout=layout, keys=keys)  # [B,H,T,D], [B,G,T,D]
+    if callable(rotary):
+        q, k, v = rotary(q, k, v, layout=layout)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
+    else:
+        q, k = turn_heads(be, q, k, rotary, layout=layout, keys=keys)  # [B,H,T,D], [B,G,T,D]
     if any(a is not None for a in (rotary, cosine, factor)):
         q, k = be.note("q_turned", q), be.note("k_turned", k)
     if pe.features or pe.attend or pe.score:

@@ -25,7 +25,7 @@ OF_TOKEN = attrgetter("cross", *(name for name in UNUSUAL if name not in (*AROUN
 class Tables(NamedTuple):
     """What the place decides of a layer, the same in every layer that is alike."""
 
-    rotation: Any  # angle [...,T,R/2], gain_q, gain_k
+    rotation: Any  # angle [...,T,R/2], gain_q, gain_k; or what Backend.rotation makes of them
     distances: Any  # [H,N]
     factor: Any  # on queries, [T] or [B,T]
     token: Callable | None  # the whole layer in one call (Backend.token)
@@ -83,7 +83,9 @@ def start_pass(
                 sizes = {"C": cfg.C, "H": cfg.H, "G": cfg.G, "D": cfg.D, "F": layer.F}
                 how = {"norm": cfg.norm, "eps": cfg.eps, "scale": hooks.softmax_scale(pe, cfg.D)}
                 token = be.token(*tables, at=place, **sizes, **how, layout=layer.layout)
-            made[alike] = Tables(*tables, factor, token)
+            rotary, distances = tables
+            rotary = be.rotation(*rotary) if be.rotation and rotary else rotary
+            made[alike] = Tables(rotary, distances, factor, token)
         found.append(made[alike])
     beside = None
     if memory is not None:

@@ -2,6 +2,7 @@
 backward.
 """
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -21,6 +22,7 @@ from peref.ops import embedding as plain_embedding
 from peref.ops import loss as plain_loss
 from peref.ops import norm as plain_norm
 from peref.ops import turn as plain_turn
+from peref.tape import Tape
 
 EACH = 2e-6  # kernels that add up little
 KINDS = [
@@ -101,6 +103,53 @@ def test_turn_by_angles_of_heads(layout, kind):
         (random(B, T, half), 1 + random(1, H, T, half) / 9),
     ):
         twins(turn.turn, plain_turn.turn, [x, angle, gain], {"layout": layout}, wide=(1, 2), **kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(("H", "G", "D", "half"), [(4, 2, 16, 8), (3, 3, 10, 4)])
+def test_q_and_k_are_turned_together(H, G, D, half, layout, kind):
+    """The bits of each by `turn`, value and gradient, in one launch each way; the tables are made once for
+    all that is turned by them, and the gradients of q, k and v are columns of one array.
+    """
+    B, T, dtype = 2, 5, kind.get("dtype", np.float32)
+    gain = 1 + random(B, T, half) / 9
+    cases = [
+        (random(T, half), None, None, 1),
+        (random(T, half), gain, 1 / gain, 2),
+        (random(B, G, T, half), None, None, 1),
+    ]
+    for *given, made in cases:
+        with emulated() as cupy:
+            send = lambda a: None if a is None else cupy.asarray(a)
+            shapes = [(B, n, T, D) for n in (H, H, G, G, G, G)]
+            drawn = (random(*shape, seed=seed).astype(dtype) for seed, shape in enumerate(shapes))
+            q, dq, k, dk, v, dv = map(send, drawn)
+            angle, *gains = map(send, given)
+            rotation = turn.rotation(angle, *gains)
+            found = []
+            for _ in range(2):
+                tape = Tape()
+                leaves = [tape.watch(x) for x in (q, k, v)]
+                ys = rotation(*leaves, layout=layout)
+                back = tape.gradients(tuple(ys), (dq, dk, dv))
+                found = [*(y.value for y in ys), *(back[x] for x in leaves)]
+            assert cupy.emulated.launched == ["tables"] * made + ["turn"] * 4
+            for one, other in pairwise(found[3:]):
+                assert other.data.ptr - one.data.ptr == one.shape[1] * D * one.itemsize
+                assert one.strides == other.strides
+            same([found[2].get(), found[5].get()], [v.get(), dv.get()], 0)
+            for n, (x, d, gain) in enumerate(((q, dq, gains[0]), (k, dk, gains[1]))):
+                y, saved = turn.turn.forward(x, angle, gain, layout=layout)
+                same(found[n].get(), y.get(), 0)
+                same(found[3 + n].get(), turn.turn.backward(saved, d, (True, False, False))[0].get(), 0)
+
+
+def test_a_rotation_that_is_learned_is_left_as_it_is():
+    """For `turn` has the gradient of the angles."""
+    with emulated() as cupy:
+        angle = Tape().watch(cupy.ones((3, 4), np.float64))
+        assert turn.rotation(angle, None, None) == (angle, None, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

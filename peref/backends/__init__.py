@@ -64,6 +64,8 @@ class Backend:
     update: Callable = update
     # (x, *(w, b)) -> linear of each, in one product
     linears: Callable | None = None
+    # (angle, gain_q, gain_k) -> the same, or what turns q and k: (q, k, v, layout) -> q, k, v
+    rotation: Callable | None = None
     token: Callable | None = None  # (rotation, table, ...) -> what computes a layer for one token
     # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes
     # one

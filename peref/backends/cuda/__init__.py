@@ -50,6 +50,7 @@ BACKEND = Backend(
     rms_norm=norm.rms_norm,
     layer_norm=norm.layer_norm,
     turn=turn.turn,
+    rotation=turn.rotation,
     attention=attention.attention,
     cross_entropy=loss.cross_entropy,
     adamw=optimizer.adamw,

@@ -4,11 +4,11 @@ made.
 
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, blocks, packs, real, stands, strided, strided_heads
+from peref.backends.cuda.arrays import THREADS, blocks, fit, packs, real, stands, strided, strided_heads
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse, counted
 from peref.ops.turn import as_given
-from peref.tape import Op
+from peref.tape import Op, Var, value
 from peref.xp import namespace
 
 
@@ -40,6 +40,14 @@ def angles_in_float64(values: Any, shape: tuple[int, ...]) -> Any:
     return xp.ascontiguousarray(xp.broadcast_to(whole, shape)).astype("float64", copy=False)
 
 
+def table_shape(angle: Any, gain: Any) -> tuple[int, ...]:
+    """[b,G,T,half] of angles and gains, whatever they stand beside."""
+    given = [a for a in (angle, gain) if a is not None]
+    T, half = angle.shape[-2:]
+    b = max(len(a) if a.ndim > 2 else 1 for a in given)
+    return b, max(a.shape[1] if a.ndim == 4 else 1 for a in given), T, half
+
+
 def tables(angle: Any, gain: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """cos and sin of the angles, times the gains, in float32."""
     xp = namespace(angle)
@@ -59,25 +67,45 @@ def steps(table: Any) -> tuple[int, int]:
     return G * T * half if b > 1 else 0, T * half if G > 1 else 0
 
 
-def turn_by(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
-    """x [B,H,T,D] turned by sign times the angles of the tables, and gained."""
-    (B, H, T, D), (_, G, _, half) = x.shape, cos.shape
-    source, strides = strided_heads(x)
-    y = namespace(x).empty((B, T, H, D), x.dtype)
-    sizes = (B, T, H, D, G, half, *strides, *steps(cos), layout != "half", sign)
-    launch("turn.turn", strided(blocks(packs(y), 2)), THREADS, y, source, cos, sin, *sizes, real=x.dtype)
-    return y.swapaxes(1, 2)
+def turn_by(parts: list[Any], layout: str, sign: int, v: Any = None) -> list[Any]:
+    """Of one or two (x [B,H,T,D], cos, sin) the x turned by sign times the angles of the tables, and gained,
+    in one launch: [B,T,H,D] each. With v [B,G,T,D] all three, v as it is, as neighbouring columns of one
+    array.
+    """
+    (x, cos, _), arrays, sizes = parts[0], [], []
+    (B, _, T, D), half, xp = x.shape, cos.shape[3], namespace(x)
+    heads = [one.shape[1] for one, *_ in parts] + ([] if v is None else [v.shape[1]])
+    ends = [sum(heads[:n]) * D * (B * T if v is None else 1) for n in range(1, 4)]
+    for one, cos, sin in parts:
+        source, apart = strided_heads(one)
+        arrays.append((source, cos, sin))
+        row = (one.shape[1] if v is None else sum(heads)) * D
+        sizes += [one.shape[1], cos.shape[1], row, *apart, *steps(cos)]
+    beside, apart = (None, (0, 0, 0)) if v is None else strided_heads(v)
+    sizes += [0] * (16 - len(sizes)) + [heads[-1], *apart]
+    (q, *of_q), (k, *of_k) = arrays if len(arrays) > 1 else (*arrays, (None,) * 3)
+    y = xp.empty(B * T * sum(heads) * D, x.dtype)
+    given = (y, q, k, beside, *of_q, *of_k, B, T, D, half, layout != "half", sign, *ends[:2], *sizes)
+    grid = (*strided(blocks(packs(y), 2 * len(heads))), len(heads))
+    launch("turn.turn", grid, THREADS, *given, real=x.dtype)
+    if v is None:
+        found = [
+            y[end - n * B * T * D : end].reshape(B, T, n, D) for n, end in zip(heads, ends, strict=False)
+        ]
+    else:
+        found = xp.split(y.reshape(B, T, sum(heads), D), [heads[0], heads[0] + heads[1]], 2)
+    return [one.swapaxes(1, 2) for one in found]
 
 
 def turn_forward(x, angle, gain, *, layout):
     real("turn", x)
     cos, sin = tables(angle, gain, over(x, angle, gain))
-    return turn_by(x, cos, sin, layout, 1), (x, cos, sin, angle, gain, layout)
+    return *turn_by([(x, cos, sin)], layout, 1), (x, cos, sin, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
     x, cos, sin, angle, gain, layout = saved
-    dx = turn_by(dy, cos, sin, layout, -1) if wants[0] else None
+    (dx,) = turn_by([(dy, cos, sin)], layout, -1) if wants[0] else (None,)
     if not (wants[1] or (wants[2] and gain is not None)):
         return dx, None, None
     (B, H, T, _), (_, G, _, half), xp = x.shape, cos.shape, namespace(x)
@@ -105,3 +133,38 @@ def turn_backward(saved, dy, wants):
 
 
 turn = Op(turn_forward, turn_backward, selective=True)
+
+
+def together_forward(q, k, v, *tables, layout):
+    y, last = turn_by([(q, *tables[:2]), (k, *tables[2:])], layout, 1)
+    return y, (tables, layout, k.shape), last, v
+
+
+def together_backward(saved, dq, dk=None, dv=None):
+    tables, layout, shape = saved
+    dk, dv = (namespace(dq).zeros(shape, dq.dtype) if d is None else d for d in (dk, dv))
+    found = turn_by([(dq, *tables[:2]), (dk, *tables[2:])], layout, -1, dv)
+    return *found, *(None,) * len(tables)
+
+
+together = Op(together_forward, together_backward, state=True)
+
+
+def rotation(angle: Any, gain_q: Any, gain_k: Any) -> Any:
+    """What turns q and k, (q, k, v, layout) -> both turned, v: by tables that are made now. The same three
+    where some are on a tape, for `turn` has their gradients. v is there for its gradient, which comes to lie
+    beside those of q and k: all three are then one product.
+    """
+    if any(isinstance(a, Var) for a in (angle, gain_q, gain_k)):
+        return angle, gain_q, gain_k
+
+    def turned(q: Any, k: Any, v: Any, *, layout: str) -> tuple[Any, Any, Any]:
+        real("turn", value(q), value(k), value(v))
+        fit("turn: k and v", k.shape, v.shape)
+        for x, gain in ((q, gain_q), (k, gain_k)):
+            over(x, angle, gain)
+        return together(q, k, v, *of_q, *of_k, layout=layout)
+
+    of_q = tables(angle, gain_q, table_shape(angle, gain_q))
+    of_k = of_q if gain_k is gain_q else tables(angle, gain_k, table_shape(angle, gain_k))
+    return turned
