@@ -40,17 +40,31 @@ NORMED = {"norm1": "normed", "norm_cross": "cross_normed", "norm2": "ffn_normed"
 
 def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
     """The norm of this name, of the model's kind unless said."""
+    weight, bias = of_norm(this, w, name, x)
+    if (kind or this.cfg.norm) == "rms":
+        return this.be.rms_norm(x, weight, eps=this.cfg.eps)
+    return this.be.layer_norm(x, weight, bias, eps=this.cfg.eps)
+
+
+def of_norm(this: Pass, w: Arrays, name: str, x: Any) -> tuple[Any, Any]:
+    """Weight and bias of the norm of this name, beside x."""
     weight = w[f"{name}.weight"]
     if this.cfg.norm_from_one:
         weight = in_dtype(from_one(this.be.widen(weight)), x.dtype)
-    if (kind or this.cfg.norm) == "rms":
-        return this.be.rms_norm(x, weight, eps=this.cfg.eps)
-    return this.be.layer_norm(x, weight, w.get(f"{name}.bias"), eps=this.cfg.eps)
+    return weight, w.get(f"{name}.bias")
 
 
 def entering(this: Pass, w: Arrays, name: str, x: Any) -> Any:
     """What a sublayer reads of x [B,T,C]."""
     return x if this.cfg.norm_place == "after" else this.be.note(NORMED[name], norm(this, w, name, x))
+
+
+def next_input(this: Pass, w: Arrays, x: Any, y: Any, what: str, name: str) -> tuple[Any, Any]:
+    """x + y [B,T,C], `what` in a trace, and what the sublayer behind it reads of that."""
+    if this.be.add_norm and this.cfg.norm_place != "after":
+        return this.be.add_norm(x, y, *of_norm(this, w, name, x), eps=this.cfg.eps, norm=this.cfg.norm)
+    total = this.be.note(what, add(x, y))  # [B,T,C]
+    return total, entering(this, w, name, total)
 
 
 def leaving(this: Pass, w: Arrays, name: str, y: Any) -> Any:
@@ -84,17 +98,19 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     w, sublayer = this.weights[layer], mixer if this.cfg.encoding(layer).mix else self_attention
     h = entering(this, w, "norm1", x)  # [B,T,C]
     y, new = sublayer(this, layer, h, old)  # [B,T,C]
-    total = add(x, leaving(this, w, "after1", this.be.note("output", y)))  # [B,T,C]
-    total = this.be.note("residual", total)
+    y = leaving(this, w, "after1", this.be.note("output", y))  # [B,T,C]
     if this.cfg.cross:
-        h = entering(this, w, "norm_cross", total)  # [B,T,C]
+        total, h = next_input(this, w, x, y, "residual", "norm_cross")  # [B,T,C] each
         y, new = cross_attention(this, layer, h, old, new)  # [B,T,C]
-        total = add(total, leaving(this, w, "after_cross", this.be.note("cross_output", y)))  # [B,T,C]
-        total = this.be.note("cross_residual", total)
+        x, y = total, leaving(this, w, "after_cross", this.be.note("cross_output", y))  # [B,T,C] each
+    what = "cross_residual" if this.cfg.cross else "residual"
     if this.cfg.activation == "none":
-        return total, new
-    if this.cfg.residual != "shared":
-        h = entering(this, w, "norm2", x if this.cfg.residual == "parallel" else total)  # [B,T,C]
+        return this.be.note(what, add(x, y)), new
+    if this.cfg.residual == "sequential":
+        total, h = next_input(this, w, x, y, what, "norm2")  # [B,T,C] each
+    else:
+        total = this.be.note(what, add(x, y))  # [B,T,C]
+        h = entering(this, w, "norm2", x) if this.cfg.residual == "parallel" else h  # [B,T,C]
     if this.cfg.activation != "channel_mix":
         return feed_forward(this, layer, h, total), new  # [B,T,C]
     before, last = previous(h, (old or {}).get("before"), this.there.runs)  # [B,T,C], [B,1,C]

@@ -22,6 +22,7 @@ from peref.ops import embedding as plain_embedding
 from peref.ops import loss as plain_loss
 from peref.ops import norm as plain_norm
 from peref.ops import turn as plain_turn
+from peref.ops.shape import add
 from peref.tape import Tape
 
 EACH = 2e-6  # kernels that add up little
@@ -70,6 +71,47 @@ def test_norms_of_a_sum(monkeypatch, C):
         same(total.get(), x + more, 0)
         for one, want in zip((got, *found), (y, dx + arrived, dw, db), strict=True):
             assert distance(one.get(), want) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("norm_is", ["rms", "layer"])
+def test_a_sum_is_normed_where_it_is_added(norm_is, kind):
+    """Sum, norm and every gradient, in one launch each way beside the sums over rows; of the norm that nobody
+    reads too.
+    """
+    C, dtype, centred = 24, kind.get("dtype", np.float32), norm_is == "layer"
+    arrays = [random(2, 7, C), random(2, 7, C, seed=1), 1 + random(C), random(C) if centred else None]
+    given = [None if a is None else a.astype(dtype) for a in arrays]
+    dys = [random(2, 7, C, seed=n).astype(dtype) for n in (3, 4)]
+
+    def ran(through, send, widen=lambda a: a):
+        tape = Tape()
+        leaves = [None if a is None else tape.watch(send(widen(a))) for a in given]
+        ys = through(*leaves)
+        found = tape.gradients(ys, tuple(send(widen(dy)) for dy in dys[: len(ys)]))
+        return [*(y.value for y in ys), *(found[a] for a in leaves if a is not None)]
+
+    def apart(x, y, w, b):
+        total = add(x, y)
+        return total, (
+            plain_norm.layer_norm(total, w, b, eps=1e-5)
+            if centred
+            else plain_norm.rms_norm(total, w, eps=1e-5)
+        )
+
+    with emulated() as cupy:
+        send = lambda a: cupy.asarray(a)
+        got = ran(lambda *leaves: norm.add_norm(*leaves, eps=1e-5, norm=norm_is), send)
+        launched = list(cupy.emulated.launched)
+        alone = ran(lambda *leaves: norm.add_norm(*leaves, eps=1e-5, norm=norm_is)[:1], send)
+        got, alone = [a.get() for a in got], [a.get() for a in alone]
+    want = ran(apart, lambda a: a, lambda a: a.astype(np.float64))
+    tolerance = kind.get("tolerance", 1e-5)
+    for one, expected in zip(got, want, strict=True):
+        assert distance(one.astype(np.float64), expected) <= tolerance
+    assert launched == ["norm_forward_2", "norm_backward", *["sum_parts"] * (1 + centred)]
+    same(alone[:3], [got[0], dys[0], dys[0]], 0)
+    assert not any(a.any() for a in alone[3:])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -64,6 +64,8 @@ class Backend:
     update: Callable = update
     # (x, *(w, b)) -> linear of each, in one product
     linears: Callable | None = None
+    # (x, y, w, b, eps, norm) -> x + y, and its norm, "rms" or "layer"
+    add_norm: Callable | None = None
     # (angle, gain_q, gain_k) -> the same, or what turns q and k: (q, k, v, layout) -> q, k, v
     rotation: Callable | None = None
     token: Callable | None = None  # (rotation, table, ...) -> what computes a layer for one token

@@ -49,6 +49,7 @@ BACKEND = Backend(
     take=embedding.take,
     rms_norm=norm.rms_norm,
     layer_norm=norm.layer_norm,
+    add_norm=norm.add_norm,
     turn=turn.turn,
     rotation=turn.rotation,
     attention=attention.attention,

@@ -72,3 +72,22 @@ def layer_norm_forward(x, w, b, *, eps):
 
 
 layer_norm = Op(layer_norm_forward, gradients, adds=True)
+
+
+def sum_forward(x, y, w, b, *, eps, centred):
+    fit("add_norm: channels of x, w and b", x.shape[-1:], *(a.shape for a in (w, b) if a is not None))
+    return normed(x, w, b, eps, centred, y)
+
+
+def sum_backward(saved, dy, dsum=None):
+    dx, *of_weights = gradients(saved, dy, dsum)
+    return dx, dx, *of_weights
+
+
+normed_sum = Op(sum_forward, sum_backward, state=True)
+
+
+def add_norm(x: Any, y: Any, w: Any, b: Any, *, eps: float, norm: str) -> tuple[Any, Any]:
+    """x + y [...,C], and the norm of it, "rms" or "layer", in one launch: w and b [C] or None."""
+    found, total = normed_sum(x, y, w, b, eps=eps, centred=norm != "rms")
+    return total, found
