@@ -129,6 +129,17 @@ def test_only_what_differs_is_recorded_again():
         assert len(be.step.kept) == 4
 
 
+def test_an_array_that_takes_the_place_of_a_weight_is_seen():
+    """It is another step, whose recording has the new address."""
+    with fake_cupy.installed(memory=True) as cp:
+        host = init(tiny("rope"))
+        p = place(host, cp)
+        keys = {graph.known_by(p, []): 0, graph.known_by(place(host, cp), []): 1}
+        assert keys[graph.known_by(p, [])] == 0
+        p["norm.weight"] = p["norm.weight"].copy()
+        assert graph.known_by(p, []) not in keys
+
+
 def test_a_bad_step_is_held_back_by_the_graph_too():
     """A NaN among the weights: the replayed step changes nothing, and its status names the loss."""
     with emulated() as cp:

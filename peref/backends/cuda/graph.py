@@ -17,6 +17,7 @@ recording or of a replay. Until a graph is launched nothing of the step has run:
 """
 
 import gc
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,11 +28,31 @@ import numpy as np
 
 from peref.backends import Backend
 from peref.backends.cuda.arena import Arena, Measure
+from peref.backends.cuda.flat import Flat
 from peref.errors import PerefError
 from peref.ops.place import At
 from peref.xp import library
 
 RECORDINGS = 4  # recordings: a training run has one, or two where the last batch is smaller
+
+
+class Same:
+    """Arrays that are known by being the same objects, which is quick to see; it keeps them, so that no other
+    can take the place of one.
+    """
+
+    def __init__(self, arrays: dict[str, Any]):
+        self.names, self.arrays = tuple(arrays), tuple(arrays.values())
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.arrays)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Same)
+            and self.names == other.names
+            and all(map(operator.is_, self.arrays, other.arrays))
+        )
 
 
 def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
@@ -43,6 +64,8 @@ def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
     if isinstance(x, np.ndarray):
         inputs.append(x)
         return "input", x.shape, x.dtype
+    if isinstance(x, Flat):
+        return Same(x)
     if library(x) == "cupy":
         return "array", x.data.ptr, x.shape, x.strides, x.dtype
     if isinstance(x, dict):
