@@ -86,9 +86,10 @@ def one_line(x: Any) -> Any:
 
 def sum_parts(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     """parts [P,...] added over the first axis in order, [...] as `dtype`."""
-    shape = parts.shape[1:]
-    out = namespace(parts).empty(shape, "float32")
-    launch(f"{file}.sum_parts", (blocks(out.size, 32),), THREADS, out, parts, len(parts), out.size, **defines)
+    narrow = getattr(dtype, "name", dtype) == "bfloat16"
+    out = namespace(parts).empty(parts.shape[1:], dtype if narrow else "float32")
+    given = (None if narrow else out, out if narrow else None, parts, len(parts), out.size)
+    launch(f"{file}.sum_parts", (blocks(out.size, 32),), THREADS, *given, real=out.dtype, **defines)
     return out.astype(dtype, copy=False)
 
 

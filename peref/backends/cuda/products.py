@@ -61,8 +61,9 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
         xp, shape = namespace(x, w), (*x.shape[:-1], len(w))
         out = None
         if residual is not None:
-            out = xp.ascontiguousarray(residual if b is None else residual + b).reshape(-1, len(w))
-            out = out.copy() if b is None else out
+            out = xp.empty(shape, x.dtype)
+            out[...] = residual if b is None else residual + b  # faster than its copy()
+            out = out.reshape(-1, len(w))
         elif b is not None:
             out = xp.broadcast_to(b, shape).copy().reshape(-1, len(w))
         x = as_rows(x)

@@ -1,8 +1,8 @@
 // Sums that several blocks have shares of: the shares are written out and added here in the order of their numbers, so that the result has the
 // same bits in every run. No kernel adds to memory that another block adds to.
 
-// out [N] = sum over p of parts [p,n], added in double: a lane for one n, and a warp for every eighth p
-KERNEL sum_parts(float *out, const float *parts, int P, i64 N) {
+// out [N], in either type, = sum over p of parts [p,n], added in double: a lane for one n, and a warp for every eighth p
+KERNEL sum_parts(float *MAYBE out, real *MAYBE narrow, const float *parts, int P, i64 N) {
   __shared__ double sums[8][32];
   i64 n = (i64)blockIdx.x * 32 + lane();
   double total = 0;
@@ -13,5 +13,6 @@ KERNEL sum_parts(float *out, const float *parts, int P, i64 N) {
   __syncthreads();
   if (warp() || n >= N) return;
   for (int k = 1; k < 8; k++) total += sums[k][lane()];
-  out[n] = (float)total;
+  if (out) out[n] = (float)total;
+  if (narrow) put(&narrow[n], (float)total);
 }
