@@ -8,6 +8,7 @@ import pytest
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.ranking import weighed
+from peref.golden.diagnosis.recurrences import exchanging, put
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
 
@@ -65,3 +66,10 @@ def test_a_wrong_state_is_named(book, flag, program):
             first = weighed(some)[0]
             assert (first.trap.flag, first.whole) == (flag, True), (encoding, first)
     assert shown
+
+
+@pytest.mark.parametrize("change", [put(0, lambda x, given: given[2]), exchanging(0, 2)])
+def test_what_is_not_there_in_a_call_is_read_by_no_guess(change):
+    """A convolution has no state in its first call."""
+    with pytest.raises(ValueError, match="an argument is not there"):
+        change(lambda x, w, state: x, [np.zeros(3), np.ones(3), None], {})

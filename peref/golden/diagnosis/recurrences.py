@@ -41,14 +41,20 @@ def with_call(which: str, change: Called) -> Any:
     return lambda answer: gives(answer.forward)
 
 
+def there(x: Any) -> Any:
+    """The argument, which may have no number in some calls: a state in the first. Raises ValueError."""
+    if x is None:
+        raise ValueError("an argument is not there")
+    return x
+
+
 def put(key: int | str, new: Any) -> Called:
     """new(argument, all of them) in place of an argument or setting."""
 
     def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
         held: Any = dict(more) if isinstance(key, str) else list(given)
-        if held[key] is None:
-            raise ValueError(f"{key} is not there")
-        held[key] = new(held[key], given)
+        there(held[key])
+        held[key] = there(new(held[key], given))
         return plain(*given, **held) if isinstance(key, str) else plain(*held, **more)
 
     return change
@@ -118,7 +124,7 @@ def left_out(number: Any, n: int, of: int, plain: Any, given: list[Any], more: d
 
 def exchanging(n: int, m: int) -> Called:
     def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
-        given[n], given[m] = in_place(given[m], given[n]), given[n]
+        given[n], given[m] = in_place(there(given[m]), there(given[n])), given[n]
         return plain(*given, **more)
 
     return change
