@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from level_mutants import heads_in_turn
 from making.catalogue import core, full
+from mutants.table import in_dtype
 
 from peref.encodings import get, names, options
 from peref.golden.compute.reference import expected, inputs
+from peref.golden.compute.trace import trace_outputs
 from peref.golden.spec.book import open_book
 from peref.golden.spec.cases import LEVELS_OF_HOOK
 from peref.golden.spec.files import Tensor
@@ -120,6 +122,25 @@ def test_heads_dealt_out_in_turn_fail_a_trace_although_a_prefill_is_right(name):
     """Programs repeat the key-value heads of a cache in other lines than those of a prefill."""
     cases = [case for case in every_case(name) if case.level == "trace" and case.G > 1]
     assert any(fails(case)(heads_in_turn(case, inputs(case)), None) for case in cases)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+@pytest.mark.parametrize("name", [name for name in names() if get(name).hook == "mix"])
+def test_a_state_kept_in_16_bits_between_calls_fails_a_trace(name, dtype):
+    """Each that sums over all tokens, also where all else is exact and what comes is float32."""
+    cases = [case for case in every_case(name) if case.level == "trace"]
+    coarse = lambda x: in_dtype(x, dtype).wide
+
+    def kept(case, sums):
+        def before(number, pe, at, old):
+            state = (old or {}).get("state", {})
+            return pe, at, {"state": {n: coarse(x) if n in sums else x for n, x in state.items()}}
+
+        return trace_outputs(case, inputs(case), before=before)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert any(fails(case)(kept(case, "sh"), None) for case in cases), f"no trace of {name} notices it"
+        assert not any(fails(case)(kept(case, ""), None) for case in cases)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if options(get(name))])

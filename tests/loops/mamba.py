@@ -24,7 +24,7 @@ def linear(W, x):
 
 
 def silu(z):
-    return z / (1 + math.exp(-z))
+    return z * (1 + math.tanh(z / 2)) / 2  # z / (1 + e^-z), which may overflow
 
 
 def softplus(z):

@@ -16,7 +16,7 @@ def sigmoid(z):
 
 
 def silu(z):
-    return z / (1 + math.exp(-z))
+    return z * (1 + math.tanh(z / 2)) / 2  # z / (1 + e^-z), which may overflow
 
 
 def softplus(z):

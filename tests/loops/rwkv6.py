@@ -13,6 +13,8 @@ weight and a bias for each channel; its epsilon is 64e-5 in the released code. P
 
 import math
 
+from loops.parts import silu
+
 
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
@@ -78,6 +80,6 @@ def mix(p, x, i, H, D, eps=64e-5, form="parallel", state=None):
         left.append(s)
         for t, y in enumerate(wkv):
             out[t] += normed(y, p["norm.weight"][cut], p["norm.bias"][cut], eps)
-    gated = [[z / (1 + math.exp(-z)) * a for z, a in zip(g[t], out[t], strict=True)] for t in range(len(x))]
+    gated = [[silu(z) * a for z, a in zip(g[t], out[t], strict=True)] for t in range(len(x))]
     y = [times(p["o.weight"], token) for token in gated]
     return y if state is None else (y, {"x": x[-1:], "s": left})

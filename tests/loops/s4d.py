@@ -69,5 +69,5 @@ def mix(p, x, i, discretisation="zoh", form="convolution", gelu="tanh", state=No
     for k in range(len(x)):
         y = [channel[k] for channel in channels]
         value, gate = (linear(p[role + ".weight"], p[role + ".bias"], y) for role in "og")
-        out.append([v / (1 + math.exp(-g)) for v, g in zip(value, gate, strict=True)])
+        out.append([v * (1 + math.tanh(g / 2)) / 2 for v, g in zip(value, gate, strict=True)])  # v sigmoid(g)
     return out if state is None else (out, {"s": left})

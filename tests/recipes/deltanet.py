@@ -35,6 +35,7 @@ def program(p, x, i, o, f, state):
 
 
 CORE_ONLY = True
+KEPT = (2.0**-12, 2.0**-12)
 FEW = {"kernel": 2}
 
 RECIPES = [

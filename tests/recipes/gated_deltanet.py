@@ -41,6 +41,7 @@ def program(p, x, i, o, f, state):
 
 
 CORE_ONLY = True
+KEPT = (2.0**-12, 2.0**-12)
 FEW = {"value_factor": 1, "kernel": 2}
 
 RECIPES = [

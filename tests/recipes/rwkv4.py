@@ -39,6 +39,7 @@ def program(p, x, i, o, f, state):
     return (sigmoid(r) * out) @ p["o.weight"].T, last
 
 
+KEPT = None
 MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [

@@ -51,6 +51,7 @@ def program(p, x, i, o, f, state):
     return y, {"s": np.hstack([(s / b).real, (s / b).imag])}
 
 
+KEPT = (2.0**15, 2.0**15)
 FEW = {"state_size": 6}
 
 SHARP = {"trace": {"dt_min": 0.1, "dt_max": 1.0}}  # the state is more than a trace beside the direct path

@@ -12,6 +12,8 @@ model). A recipe says what is otherwise with its encoding:
     LOGITS      the shape of a model of full size whose logits have a gradient; others have a tiny one
     TRAINED     the shape of a model of full size that is trained; others train a tiny one
     MORE_FLAGS  "block-gpt2", "model", "chunks" or "positions" -> flags that those cases of it have besides
+    KEPT        what the x of the trace `kept-state` are multiplied with, in its first call and in later ones;
+                None: another trace shows it
     NOT_FLAGS   flags that its traces do not have
     CORE_ONLY   whether the full set has nothing of it but WHOLES
     WHOLES      cases of its own, made by the functions at the end of this file or written out
@@ -216,7 +218,20 @@ def traces() -> Iterator[ModelCase]:
             why = "Four query heads share two key-value heads, two neighbours one, in a token by itself too."
             two = {"H": 4, "G": 2, "T": 5, "calls": in_calls(((0, 3), (3, 4), (4, 5)))}
             yield ModelCase(name, "trace", "grouped-heads", why, ("gqa.order",), **sizes | two)
+        if e.hook == "mix" and (scales := said(name, "KEPT", (2.0**8, 2.0**-8))):
+            yield kept_state(name, sizes | {"scales": scales})
     yield from own("trace")
+
+
+def kept_state(name: str, sizes: Facts) -> ModelCase:
+    """Two tokens and four calls of one, at sizes of x that float16 holds and a state of them not."""
+    why = (
+        "The state is too large or too small for float16: kept in 16 bits between calls, it is wrong in "
+        "float32 too."
+    )
+    calls = in_calls(((0, 2), (2, 3), (3, 4), (4, 5), (5, 6)))
+    flags = ("cache.state_dropped",)
+    return ModelCase(name, "trace", "kept-state", why, flags, T=6, calls=calls, **sizes)
 
 
 def of_positions(name: str) -> tuple[str, ...]:

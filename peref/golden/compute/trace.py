@@ -32,7 +32,11 @@ from peref.xp import to_host
 
 
 def trace_inputs(case: ModelCase) -> Arrays:
-    return given_inputs(case, generator(0, case.id), 1 if case.hook == "bias" else 0.3)
+    found = given_inputs(case, generator(0, case.id), 1 if case.hook == "bias" else 0.3)
+    if "x" in found:
+        scale = np.where(np.arange(case.T)[:, None] < case.calls[0][1], *case.scales)
+        found["x"] = np.rint(found["x"] * scale * 2**14) / 2**14
+    return found
 
 
 Before = Callable[[int, Encoding, At, Any], tuple[Encoding, At, Any]]

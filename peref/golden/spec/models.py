@@ -36,6 +36,8 @@ class ModelCase(Case):
     recipe   of AdamW, see training
     calls    of a trace or a model: (first row, one beyond the last, fresh, n) for each call; fresh: the cache
              is empty before it
+    scales   of a trace: its x are k/128 times the first in its first call, times the second in later ones,
+             to the nearest of steps of 2**-14
     judged   the output of a model that has a cotangent
     """
 
@@ -48,6 +50,7 @@ class ModelCase(Case):
     shrink: float = 1.0
     recipe: dict[str, Any] = field(default_factory=lambda: dict(RECIPE))
     calls: tuple[tuple[int, int, bool, int], ...] = ()
+    scales: tuple[float, float] = (1.0, 1.0)
     judged: str = "loss"
 
     @cached_property
