@@ -101,6 +101,21 @@ def on_events(torch: Any, act: Callable[[], Any], least: int = 30, each: int = 1
     return spanning(act, span, least, each)
 
 
+def captured(torch: Any, act: Callable[[], Any]) -> Callable[[], Any]:
+    """The replay of act recorded as one CUDA graph; act itself for tiny sizes, which the CPU runs."""
+    if TINY:
+        return act
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(4):
+            act()
+    torch.cuda.current_stream().wait_stream(side)
+    whole = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(whole):
+        act()
+    return whole.replay
+
+
 def torched() -> tuple[Any, str]:
     import torch
 
@@ -184,17 +199,7 @@ def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool
             adam.step()
             adam.zero_grad(set_to_none=not graph)
 
-        if not graph or TINY:
-            return with_more(on_events(torch, step), dtype=dtype)
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(4):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        whole = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(whole):
-            step()
-        return with_more(on_events(torch, whole.replay), dtype=dtype)
+        return with_more(on_events(torch, captured(torch, step) if graph else step), dtype=dtype)
 
     kind = "compiled" if compiled else "eager"
     for B, T in sizes:
@@ -293,9 +298,9 @@ def rows(compiled: bool) -> None:
         p = [torch.randn(W.parameters // 32, 4, device=where).requires_grad_() for _ in range(8)]
         for a in p:
             a.grad = torch.randn_like(a)
-        adam = torch.optim.AdamW(p, fused=True)
+        adam = torch.optim.AdamW(p, fused=True, capturable=True)
         step = lambda: (torch.nn.utils.clip_grad_norm_(p, 1.0, foreach=True), adam.step())
-        return on_events(torch, step, each=AGAIN)
+        return on_events(torch, captured(torch, step), each=AGAIN)
 
     attempt(f"torch rope {kind}", rope)
     attempt(f"torch rms_norm {kind}", norm)
