@@ -137,7 +137,7 @@ class Trace:
         named = {
             f.name: self.operation(f.name, getattr(self.be, f.name))
             for f in fields(self.be)
-            if f.name not in UNTRACED
+            if f.name not in UNTRACED and getattr(self.be, f.name)
         }
         return replace(self.be, **named, recurrences=Recurrences(self))
 

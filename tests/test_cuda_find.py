@@ -175,7 +175,7 @@ def test_with_everything(loaded):
         assert {"attention", "linear", "matmul", "activated_linear", "update", "place", "step"} <= set(
             be.filled()
         )
-        assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - set(
+        assert {*be.filled(), *be.plain(), "token"} == set(backends.Backend.__dataclass_fields__) - set(
             backends.NO_OPERATION
         ) | set(be.recurrences)
         assert not set(be.filled()) & set(be.plain())

@@ -99,9 +99,13 @@ class Backend:
         return found + sorted(self.recurrences)
 
     def plain(self) -> list[str]:
-        """Fields left at their default: the plain ops, on whatever library the arrays are of."""
+        """Fields left at their default: the plain ops, on whatever library the arrays are of. Where the default
+        is None there is no such op: others do the work.
+        """
         return [
-            f.name for f in fields(self) if f.name not in NO_OPERATION and getattr(self, f.name) is f.default
+            f.name
+            for f in fields(self)
+            if f.name not in NO_OPERATION and getattr(self, f.name) is f.default is not None
         ]
 
 
