@@ -99,8 +99,8 @@ class Backend:
         return found + sorted(self.recurrences)
 
     def plain(self) -> list[str]:
-        """Fields left at their default: the plain ops, on whatever library the arrays are of. Where the default
-        is None there is no such op: others do the work.
+        """Fields left at their default: the plain ops, on whatever library the arrays are of. Where the
+        default is None there is no such op: others do the work.
         """
         return [
             f.name
