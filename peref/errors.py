@@ -53,6 +53,22 @@ def counted(n: int, one: str, many: str = "") -> str:
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
+def in_runs(numbers: Iterable[int], most: int = 6) -> str:
+    """Ascending whole numbers in words, runs of three and longer as 3 to 7; after `most` runs how many are
+    left.
+    """
+    runs: list[list[int]] = []
+    for n in map(int, numbers):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    said = [f"{a} to {b}" if b > a + 1 else ", ".join(map(str, range(a, b + 1))) for a, b in runs]
+    rest = sum(b - a + 1 for a, b in runs[most:])
+    more = f" and {rest} more" if rest else ""
+    return ", ".join(said[:most]) + more
+
+
 def printable(text: str) -> str:
     """`text` with "?" for what a terminal would obey, not show: others may have written it."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)

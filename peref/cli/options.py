@@ -3,7 +3,6 @@ the fields of Config and Recipe; and what a command is given of them.
 """
 
 import contextlib
-import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial, reduce
@@ -54,16 +53,12 @@ class Kind(click.ParamType):
         return self.complete(ctx, incomplete)
 
 
-def whole_number(least: float = -math.inf) -> Callable[[Any], int]:
+def whole_number(least: int | None, value: Any) -> int:
     """Checked here and not only in Config, so that the message names the option and not the letter."""
-
-    def read(value: Any) -> int:
-        with contextlib.suppress(ValueError):
-            if (number := int(value)) >= least:
-                return number
-        raise ValueError(f"{value!r} is not a whole number" + f" of at least {least}" * (least > -math.inf))
-
-    return read
+    with contextlib.suppress(ValueError):
+        if least is None or int(value) >= least:
+            return int(value)
+    raise ValueError(f"{value!r} is not a whole number" + ("" if least is None else f" of at least {least}"))
 
 
 def not_empty(what: str) -> Callable[[str], str]:
@@ -98,7 +93,7 @@ def text_named(name: str) -> str:
     return name if not name or Path(name).exists() else spelled_as(name, known())
 
 
-INTEGER, SIZE, INDEX = (Kind("INTEGER", read=whole_number(*least)) for least in ((), (1,), (0,)))
+INTEGER, SIZE, INDEX = (Kind("INTEGER", read=partial(whole_number, n)) for n in (None, 1, 0))
 DIR = Kind("FOLDER", completion.folders, not_empty("folder"))
 FILE = Kind("FILE", completion.files, not_empty("file"))
 RUN = Kind("RUN", completion.runs)

@@ -15,7 +15,7 @@ from peref.environment import environment
 from peref.errors import Misuse
 from peref.evaluate import Protocol, check_evaluation, in_units
 from peref.lab import search as lab
-from peref.lab.comparison_report import TOGETHER, interval
+from peref.lab.comparison_report import NEIGHBOURS, interval
 from peref.lab.paired import estimate
 from peref.lab.search import BESIDE, METHOD, TRAINED_WITH, Candidate, Reader
 from peref.records import Lines
@@ -57,7 +57,7 @@ def command(given: Given) -> Document:
         best, nats = searched(reader, given, bar)
     rows, cells = [], []
     for name, mine in sorted(nats.items(), key=lambda one: one[1].mean()):
-        more = estimate((mine - nats["found"]) / math.log(2), TOGETHER) if name != "found" else None
+        more = estimate((mine - nats["found"]) / math.log(2), NEIGHBOURS) if name != "found" else None
         rows.append({"name": name, "bits": in_units(mine.mean())["bpb"], "more": more and vars(more)})
         cells.append([name, f"{rows[-1]['bits']:.4f}", interval(more) if more else ""])
     settings = [word for one in (*reader.settings, lab.said(best)) for word in ("--set", one)]

@@ -9,10 +9,9 @@ from typing import Any
 
 from peref.cli import text
 from peref.config import AROUND, Config
-from peref.errors import Misuse, counted
+from peref.errors import Misuse, counted, in_runs
 from peref.hooks import softmax_scale
 from peref.huggingface import Found
-from peref.lab.effects import in_words
 from peref.member import SHARPER, settings_of
 from peref.pair import Pair
 
@@ -148,4 +147,5 @@ def pair_lines(pairs: dict[str, list[Any]]) -> Iterator[str]:
 
 def in_a_row(numbers: list[int], all_of: int) -> str:
     """Numbers of layers, where they stand in a row both ends."""
-    return f"all {all_of}" if len(numbers) == all_of else f"{in_words(numbers)} ({len(numbers)} of {all_of})"
+    count = len(numbers)
+    return f"all {all_of}" if count == all_of else f"{in_runs(numbers, count)} ({count} of {all_of})"

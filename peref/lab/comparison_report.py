@@ -23,7 +23,7 @@ from peref.page import html_page, html_table, td
 from peref.tasks import DEPTHS
 
 Document = dict[str, Any]
-TOGETHER = 2  # windows that a bootstrap draws at a time: neighbours are correlated
+NEIGHBOURS = 2  # windows that a bootstrap draws at a time: neighbours are correlated
 SHARE = "share of answers"
 
 
@@ -67,7 +67,7 @@ def against(found: Document, label: str, other: str) -> Estimate:
         return estimate(right_of(found, label) - right_of(found, other), 1)
     longest = str(found["lengths"][-1])
     more = cells_of(found, label, longest) - cells_of(found, other, longest)
-    return estimate(more.mean(0), TOGETHER * window_of(found))
+    return estimate(more.mean(0), NEIGHBOURS * window_of(found))
 
 
 def right_of(found: Document, label: str) -> np.ndarray:
@@ -83,7 +83,7 @@ def far_context(found: Document, label: str) -> Estimate | None:
     cell, longest, L = found["lengths"][0], found["lengths"][-1], found["L"]
     saved = (cells_of(found, label, "cut") - cells_of(found, label, str(longest))).mean(0)
     far = saved.reshape(-1, window_of(found))[:, L // cell :]
-    return estimate(far.ravel(), TOGETHER * far.shape[1]) if far.size else None
+    return estimate(far.ravel(), NEIGHBOURS * far.shape[1]) if far.size else None
 
 
 def window_of(found: Document) -> int:
@@ -153,7 +153,7 @@ def of_text(found: Document) -> Iterator[str]:
     )
     yield (
         "Differences are of the same bytes; the interval of 95 % draws blocks of "
-        f"{TOGETHER * longest:,} bytes again and says nothing of other seeds or texts."
+        f"{NEIGHBOURS * longest:,} bytes again and says nothing of other seeds or texts."
     )
     yield (
         f"Far context: bits per byte that the context farther back than {found['L']:,} saves, of bytes that "

@@ -17,7 +17,7 @@ from peref import hooks
 from peref.combination import inside
 from peref.config import Config
 from peref.encodings import HOOKS, get
-from peref.errors import Misuse
+from peref.errors import Misuse, in_runs
 from peref.lab import responses
 from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, numbered
 from peref.lab.responses import Subject
@@ -238,7 +238,7 @@ def row_panels(entries: Any, what: str) -> list[Panel | Image]:
 
 def bucket_marks(first: list[int]) -> dict[str, Any]:
     """Marks where buckets begin, and words about them."""
-    note = f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}"
+    note = f"{len(first) + 1} buckets, the later ones starting at {in_runs(first, len(first))}"
     return {"marks": [("x", float(n), "") for n in first], "note": note}
 
 
@@ -278,9 +278,3 @@ def edges(table: Any) -> list[int]:
     """
     changes = np.flatnonzero((np.diff(table, axis=1) != 0).any(0)) + 1
     return changes.tolist() if 0 < len(changes) < table.shape[1] // 2 else []
-
-
-def in_words(numbers: list[int]) -> str:
-    """Ascending whole numbers, neighbours drawn together: 1 to 16, 19, 21."""
-    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)

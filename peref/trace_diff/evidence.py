@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.errors import counted
+from peref.errors import counted, in_runs
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import Verdict
 from peref.trace_diff.readings import Reading
@@ -127,12 +127,12 @@ def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
         if axis in "TS":
             what = tokens.pop(0)
             on = len(hit) == size - hit[0]
-            places = f"at {what} {listed_places(hit)} of {size}"
+            places = f"at {what} {in_runs(hit)} of {size}"
             said.append(
                 f"at every {what}" if len(hit) == size else f"from {what} {hit[0]} on" if on else places
             )
         elif len(hit) < size:
-            said.append(f"in {what} {listed_places(hit)} of {size}")
+            said.append(f"in {what} {in_runs(hit)} of {size}")
         elif axis in "HG" and size > 1:
             said.append(f"in all {counted(size, what)}")
     share = counted(int(wrong.sum()), "number")
@@ -181,22 +181,8 @@ def of_channels(got: np.ndarray, want: np.ndarray) -> list[str]:
             found.append(f"its channels are those of the reference in another order: {shown}")
     zero = np.flatnonzero(~flat.any(0))
     if len(zero) and right[:, zero].any():
-        found.append(f"channel {listed_places(zero)} is 0 throughout")
+        found.append(f"channel {in_runs(zero)} is 0 throughout")
     return found
-
-
-def listed_places(places: Any, most: int = 6) -> str:
-    """Places in words, runs of three and longer as 3 to 7; after `most` runs how many are left."""
-    runs: list[list[int]] = []
-    for n in map(int, places):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    said = [f"{a} to {b}" if b > a + 1 else ", ".join(map(str, range(a, b + 1))) for a, b in runs]
-    rest = sum(b - a + 1 for a, b in runs[most:])
-    more = f" and {rest} more" if rest else ""
-    return ", ".join(said[:most]) + more
 
 
 def collapsed(names: Sequence[str], known: Iterable[str]) -> list[str]:
@@ -228,7 +214,7 @@ def collapsed(names: Sequence[str], known: Iterable[str]) -> list[str]:
 
 def in_layers(layers: list[int]) -> str:
     """Layer 3, layers 0 to 2, none."""
-    return f"layer{'s' * bool(layers[1:])} {listed_places(sorted(layers))}" if layers else "none"
+    return f"layer{'s' * bool(layers[1:])} {in_runs(sorted(layers))}" if layers else "none"
 
 
 def kept_in(tensor: Tensor) -> str:
