@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from golden_files import cli, dumped
 
-from peref.golden.diagnosis import near_misses
-from peref.golden.diagnosis.answer import Trap
+from peref.golden.diagnosis import near_misses, ranking
+from peref.golden.diagnosis.answer import Trap, guess
 from peref.golden.diagnosis.summary import Probable
+from peref.golden.diagnosis.variants import attempted
 from peref.golden.judge.html import report_page
 from peref.golden.judge.judged import check_tensors
-from peref.golden.judge.report import report_data
+from peref.golden.judge.report import merged, report_data
 from peref.golden.judge.result import Outcome
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import probable_block, unexplained_block
@@ -100,6 +101,7 @@ def after_the_first_call(case, right):
 
 def test_where_a_trace_begins_to_be_wrong(book):
     (one,) = report_of(book, "alibi", ("trace",), after_the_first_call).unexplained
+    assert one.known.pop("left out").endswith(" changed formulas could not be computed")
     assert one.known == {
         "levels": "trace wrong (5 of 5 cases)",
         "begins": "5 of 5 failing cases begin to be wrong at tokens 2 to 4, where a call with a cache begins",
@@ -114,18 +116,36 @@ def test_derivatives_alone(book):
     assert "begins" not in one.known
 
 
+def test_what_could_not_be_computed_is_told_where_nothing_is_named(book):
+    """Beside a guess the evidence says it; in several dtypes it is said of each encoding once."""
+    program = guess("rope.sign", "a formula", attempted(lambda answer: len(1)))
+    stages = dict.fromkeys(("FIRST", "NUMBERS", "LAST"), ()) | {"FORMULAS": (lambda _: [program],)}
+    change = lambda case, right: {n: scrambled(x) for n, x in right.items()}
+    nothing = mock.patch.object(ranking, "of_flags", return_value={})
+    with (
+        mock.patch.multiple(ranking, **stages),
+        mock.patch.object(near_misses, "likeness", return_value=[]),
+        nothing,
+    ):
+        report = report_of(book, "rope", ("table",), change)
+    assert not report.probable
+    for one in (report, merged([report, report])):
+        (found,) = one.unexplained
+        assert found.known["left out"] == "1 changed formula could not be computed"
+
+
 def test_which_laws_fail(planted):
     law = lambda name, held: Outcome({"encoding": "rope", "level": "law", "law": name}, held, "")
     outcomes = [law("shift", False), law("causal", True), law("packed", None)]
-    assert unexplained(planted.results, outcomes, ())[0].known["laws"] == "shift fails"
+    assert unexplained(planted.results, outcomes, (), {})[0].known["laws"] == "shift fails"
 
 
 def test_nothing_where_a_trap_is_confirmed(book, planted):
     """Nor where everything is right, nor of another shape; a guess does not count as a trap."""
     assert not report_of(book, "rope", ("op",), lambda case, right: right).unexplained
     trap = lambda confirmed: Probable(Trap("basic", "words", "evidence"), ("rope",), confirmed, confirmed)
-    assert not unexplained(planted.results, (), [trap(True)])
-    assert unexplained(planted.results, (), [trap(False)])
+    assert not unexplained(planted.results, (), [trap(True)], {})
+    assert unexplained(planted.results, (), [trap(False)], {})
     assert str(probable_block(trap(False))).startswith("GUESS basic in rope: words\n")
     assert str(probable_block(trap(True))).startswith("PROBABLE basic in rope: words\n")
     cut = lambda case, right: {n: x[:1] for n, x in right.items()}

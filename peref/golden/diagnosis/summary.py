@@ -15,7 +15,7 @@ from typing import Any
 
 from peref.golden.diagnosis.answer import Answer, Trap
 from peref.golden.diagnosis.ranking import as_trap, diagnosed, weighed
-from peref.golden.diagnosis.support import Said
+from peref.golden.diagnosis.support import Said, uncomputed_words
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -57,6 +57,14 @@ class Summary:
             if (said := likely_traps(self.answers[name]))
         }
         self.alone = 0
+
+    @property
+    def uncomputed(self) -> dict[str, str]:
+        """Encodings of which nothing is named, and what of what was tried could not be computed."""
+        counts = {
+            name: uncomputed_words(some) for name, some in self.answers.items() if name not in self.said
+        }
+        return {name: words for name, words in counts.items() if words}
 
     @property
     def probable(self) -> list[Probable]:

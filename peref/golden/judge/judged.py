@@ -80,14 +80,15 @@ def check_tensors(
         raise NothingRan(f"nothing was compared: {tensors} came, {cases} asked for; names are CASE:TENSOR")
     if single:
         results = beside_single(results, single, limit)
-    told, probable = with_traps(results)
-    more |= {"missing": tuple(missing), "gradients": gradients, "asked": asked}
+    told, probable, uncomputed = with_traps(results)
+    more |= {"missing": tuple(missing), "gradients": gradients, "asked": asked, "uncomputed": uncomputed}
     return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
 
 
-def with_traps(results: Iterable[Result]) -> tuple[list[Result], list[Probable]]:
-    """The results in order, failures with what each looks like and what it follows from; and what all of an
-    encoding look like together.
+def with_traps(results: Iterable[Result]) -> tuple[list[Result], list[Probable], dict[str, str]]:
+    """The results in order, failures with what each looks like and what it follows from; what all of an
+    encoding look like together; and, where they look like nothing, what of what was tried could not be
+    computed.
 
     A derivative behind a wrong value looks like nothing of its own. The numbers of what is told together are
     right, or told elsewhere.
@@ -95,12 +96,12 @@ def with_traps(results: Iterable[Result]) -> tuple[list[Result], list[Probable]]
     every = in_order(results)
     apart, results = [r for r in every if r.aside], [r for r in every if not r.aside]
     if all(r.passed for r in results):
-        return [*results, *apart], []
+        return [*results, *apart], [], {}
     cases = listed_by((r for r in results if not r.variant), lambda r: r.entry.id).values()
     passing = lambda some: {r.name: r.verdict.passes for r in some}
     summary = Summary((some[0].entry, {r.name: r.got for r in some}, passing(some)) for some in cases)
     trap_of: Any = lambda r: summary.of(r.entry, r.name, r.got)
-    return [*followed(results, trap_of), *apart], summary.probable
+    return [*followed(results, trap_of), *apart], summary.probable, summary.uncomputed
 
 
 def beside_single(results: list[Result], single: Report, limit: str) -> list[Result]:

@@ -36,6 +36,8 @@ class Report:
     crashes: Mapping[str, str] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()  # of refusals and laws
     probable: tuple[Probable, ...] = ()  # traps that failures of an encoding speak for together
+    # encoding of which nothing is named -> how much of what was tried could not be computed
+    uncomputed: Mapping[str, str] = field(default_factory=dict)
     known: tuple[str, ...] = ()  # patterns of what is expected to fail
     repeat: str = ""  # the command that gives it, "" where none does
     missing: tuple[tuple[str, str], ...] = ()  # case and name of outputs that did not come, though others did
@@ -103,7 +105,7 @@ class Report:
     def unexplained(self) -> list[Unexplained]:
         """What is known where no confirmed trap explains the failures."""
         shown = [r for r in self.results if not r.aside and (r.passed or not self.foreseen(r.id))]
-        return unexplained(shown, self.outcomes, self.probable)
+        return unexplained(shown, self.outcomes, self.probable, self.uncomputed)
 
     def foreseen(self, name: str) -> bool:
         return any(fnmatch(name, pattern) for pattern in self.known)
@@ -138,7 +140,7 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     found: dict[str, Any] = {}
     for part in ("results", "outcomes", "probable", "not_run", "missing"):
         found[part] = tuple(chain(*(getattr(one, part) for one in reports)))
-    for part in ("errors", "skipped", "crashes", "raised_wide"):
+    for part in ("errors", "skipped", "crashes", "raised_wide", "uncomputed"):
         found[part] = dict(chain(*(getattr(one, part).items() for one in reports)))
     probable: list[Probable] = []
     for new in found["probable"]:

@@ -73,7 +73,7 @@ class Trial:
             meant = did_you_mean(unknown[0], known, f"it has {has}")
             raise Misuse(f"{self.entry.id} has no output {unknown[0]}{meant}")
         came = {known[name]: tensor_of(known[name], y) for name, y in given.items()}
-        told, _ = with_traps(judged_case(self.entry, came, self.limit, DTYPES[self.dtype]))
+        told, *_ = with_traps(judged_case(self.entry, came, self.limit, DTYPES[self.dtype]))
         wrong = [one for one in told if not one.passed]
         if wrong:
             again = f"\n  repeat        pytest {shlex.quote(self.place)}"

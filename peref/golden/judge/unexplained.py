@@ -4,7 +4,7 @@ from which token or distance on, and what all failing cases have and no right on
 Facts alone: each line can be read off the results. Not here: guesses (diagnosis).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,18 +27,24 @@ class Unexplained:
 
 
 def unexplained(
-    results: Iterable[Result], outcomes: Sequence[Outcome], probable: Iterable[Probable]
+    results: Iterable[Result],
+    outcomes: Sequence[Outcome],
+    probable: Iterable[Probable],
+    uncomputed: Mapping[str, str],
 ) -> list[Unexplained]:
     """One for each encoding whose numbers are wrong where no trap gives what came in each failing case."""
     named = {name for one in probable if one.explains for name in one.encodings}
     return [
-        Unexplained(name, known_of(some, [o for o in outcomes if o.words["encoding"] == name]))
+        Unexplained(
+            name,
+            known_of(some, [o for o in outcomes if o.words["encoding"] == name], uncomputed.get(name, "")),
+        )
         for name, some in listed_by(results, lambda r: r.entry.words["encoding"]).items()
         if name not in named and any(not r.passed and r.verdict.used is not None for r in some)
     ]
 
 
-def known_of(results: list[Result], outcomes: Iterable[Outcome]) -> dict[str, str]:
+def known_of(results: list[Result], outcomes: Iterable[Outcome], left: str) -> dict[str, str]:
     wrong = [r for r in results if not r.passed]
     cases = {r.entry.id: r.entry for r in results}
     failing = {r.entry.id for r in wrong}
@@ -53,6 +59,7 @@ def known_of(results: list[Result], outcomes: Iterable[Outcome]) -> dict[str, st
     found["begins"] = of_beginnings([r for r in wrong if not r.name.startswith("vjp.")])
     found["shared"] = of_shared(bad, good)
     found["catches"] = of_flags(bad, good)
+    found["left out"] = left
     return {label: words for label, words in found.items() if words}
 
 
