@@ -3,6 +3,7 @@ act.
 """
 
 import collections
+import json
 import re
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 from check import apart
 
+from benchmarks.bugs.__main__ import LEVELS, called_rightly, counted
 from benchmarks.bugs.ask import answer, cases
 from benchmarks.bugs.bugs import BUGS
 from benchmarks.bugs.later import LATER
 from benchmarks.bugs.right import RIGHT
 
-SPEC = (Path(__file__).parent.parent / "golden" / "SPEC.md").read_text()
+ROOT = Path(__file__).parent.parent
+SPEC = (ROOT / "golden" / "SPEC.md").read_text()
 FLAGS = set(re.findall(r"^\| `([a-z0-9_.]+)` \| [A-Z_]+ \|", SPEC, re.M))
 
 
@@ -36,6 +39,34 @@ def test_later_flags_are_of_bugs_that_have_others():
     for flag, names in LATER.items():
         assert flag in FLAGS
         assert all(BUGS[name].accepts and flag not in BUGS[name].accepts for name in names)
+
+
+def test_the_figures_of_the_page_are_those_of_the_answers():
+    """Of the last run of the whole: which bugs were asked, and each row of its tables."""
+    page = (ROOT / "docs" / "diagnosis.md").read_text()
+    whole = json.loads((ROOT / "benchmarks" / "results" / "bugs.json").read_text())
+    words = re.findall(r"^- 0\.1[45]\.0: ([^;:]*?),? whose cases", SPEC, re.M | re.S)
+    later = {name for some in words for name in re.split(r",\s+|\s+and\s+", some)}
+
+    def told(start, some, rest):
+        """Whether one line has: how many were noticed, were right first, and were called so rightly."""
+        count = lambda key: sum(answer[key] for _, answer in some)
+        probable = [one for one in some if one[1]["confirmed"]]
+        called = f"{sum(called_rightly(*one) for one in probable)} of {len(probable)}"
+        row = [f"{start} {len(some)} | {count('noticed')} ", f"| {count('right')} (", f"| {called}{rest}"]
+        return any(all(words in line for words in row) for line in page.splitlines())
+
+    for dtype, name in (("f64", "float64"), ("f32", "float32")):
+        some = [(BUGS[name], answer) for name, answer in whole["found"][dtype].items()]
+        assert [b.name for b, _ in some] == [b.name for b in BUGS.values() if dtype in b.dtypes]
+        assert all(counted(b, answer) == answer for b, answer in some)
+        assert told(f"| {name} |", [one for one in some if one[0].encoding in later], " |")
+        first = [one for one in some if one[0].encoding not in later]
+        rows = {level: [one for one in first if one[0].level == level] for level in LEVELS} | {"all": first}
+        if dtype == "f64":
+            assert all(told(f"| {level} |", row, " ") for level, row in rows.items())
+        noticed, right = (sum(answer[key] for _, answer in first) for key in ("noticed", "right"))
+        assert dtype == "f64" or f"In float32 {noticed} of the 558 were noticed, {right} (" in page
 
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)

@@ -10,7 +10,9 @@ works at the diagnosis does not read them.
   wrong in a sentence, which levels are asked, which thread reports it or its nearest kind, and which flags
   are right as its first name. None: the right answer is that no known trap fits.
 - `ask.py`: all that depends on the command line and the JSON of `check`. `entry.py`: what `--impl` calls.
-- `python -m benchmarks.bugs --dtype f64 -o benchmarks/results/bugs.json` runs it.
+- `python -m benchmarks.bugs --dtype f64 --dtype f32 -o benchmarks/results/bugs.json` runs it. The file has
+  the answers of the last run of the whole, without those of right programs; `bugs_first.json` has those of
+  the first run.
 
 How it is counted. Every bug counts once in each dtype, whatever the number of cases that fail, and nothing
 is left out. *Noticed*: something fails. *First name*: the first flag called PROBABLE or a GUESS, or where
