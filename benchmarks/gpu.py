@@ -44,7 +44,7 @@ TOGETHER = (
     *("compiled-graph-small", "compiled-graph-large", "triton"),
 )
 ALONE = ("start", "jax")  # the one is a matter of the CPU, the other chooses among products by their times
-READY, TURN = 100, 60  # seconds in which a peer must be ready to be timed, and must have been
+READY, TURN = 130, 60  # seconds in which a peer must be ready to be timed, and must have been
 RESERVE = 30  # seconds kept for what goes on after its deadline until it is ended, and for the report
 
 
@@ -145,7 +145,10 @@ def peers(s: session.Session, names: list[str]) -> None:
             s.row(f"peers {name}", skipped="no time left")
             continue
         command = [sys.executable, str(HERE / "peers.py"), name, *(["--tiny"] if s.emulated else [])]
-        children[name] = Child(command, more={"OMP_NUM_THREADS": "1"} if s.emulated else {})
+        more = {"OMP_NUM_THREADS": "1"} if s.emulated else {}
+        if len(names) > 1:  # so many of each, where as many as there are cores is PyTorch's choice
+            more["TORCHINDUCTOR_COMPILE_THREADS"] = "4"
+        children[name] = Child(command, more=more)
     begun, seconds = time.monotonic(), min(READY, s.left())
     while time.monotonic() < begun + seconds and not all(child.waits() for child in children.values()):
         time.sleep(0.1)
