@@ -107,6 +107,20 @@ def test_narrow_numbers(at, kind):
     assert max(found) > CLOSE, "these are the exact numbers"
 
 
+def test_tiles_of_wide_bfloat16():
+    """Two blocks of 128 queries, and two tiles of keys."""
+    at = At.of(140)
+    given = [arrays(1, 1, 1, 140, 140, 40, at), {"at": at, "scale": 0.2}]
+    twins(attention, plain, *given, tolerance=BF16, dtype=ml_dtypes.bfloat16, seeds=(1,))
+
+
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+def test_a_scale_that_is_not_positive(scale):
+    """The largest product is then not the largest logit."""
+    at = At.of(70)
+    twins(attention, plain, arrays(1, 1, 1, 70, 70, 8, at, table=False), {"at": at, "scale": scale})
+
+
 def test_large_logits():
     """Of several hundred: the error of a probability is that of its logit."""
     at = At.of(40)

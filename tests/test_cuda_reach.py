@@ -2,10 +2,11 @@
 could matter is never left out.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
 from check import same
-from emulated.twins import CLOSE, cotangent, distance, emulated, sent
+from emulated.twins import BF16, CLOSE, cotangent, distance, emulated, sent
 from test_ops import random
 
 from peref.backends.cuda import attention as module
@@ -76,6 +77,16 @@ def test_it_stops(monkeypatch):
     """
     arrays = given(STEEP, one_long_key)
     assert distance(ours(arrays, monkeypatch, lies=1.0)[0], exact(arrays)) > 0.1
+
+
+@pytest.mark.parametrize("lies", [None, 1.0])
+def test_wide_bfloat16_stops_too(lies, monkeypatch):
+    """With 32 rows in a warp: not before a key that matters, but at once where it is told that none does."""
+    q, k, v, table = given(STEEP, one_long_key)
+    wide = [np.pad(a, [(0, 0)] * 3 + [(0, 32)]).astype(ml_dtypes.bfloat16) for a in (q, k, v)]
+    y, _ = ours([*wide, table], monkeypatch, lies=lies)
+    error = distance(y[..., :D].astype(np.float64), exact([*(a[..., :D] for a in wide), table]))
+    assert error <= BF16 if lies is None else error > 0.1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

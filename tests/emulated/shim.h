@@ -32,7 +32,7 @@ constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
 constexpr int MOST_SENT = 128;
 enum Failure { NONE, DIVERGENT, STUCK, BEYOND, MISALIGNED, CROSSED };
 
-struct Way { char *to; const char *from; };
+struct Way { char *to; const char *from; int bytes; };
 struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives, sent; Way ways[MOST_SENT]; };
 static Fiber fibers[MOST];
 static unsigned slots[2][MOST][WORDS];
@@ -219,7 +219,9 @@ static inline unsigned bf16_pair(float low, float high) {  // to the nearest, of
 static inline float exp2_approx(float x) { return std::exp2(x); }
 static inline float inverse_approx(float x) { return 1 / x; }
 
-template <bool TURNED> static inline void ldmatrix(unsigned *to, const void *row) {
+typedef const char *Where;
+static inline Where in_shared(const void *p) { return (Where)p; }
+template <bool TURNED> static inline void ldmatrix(unsigned *to, Where row) {
   unsigned words[2];
   std::memcpy(words, &row, sizeof row);
   if ((unsigned long long)row % 16) emulated::failure = emulated::MISALIGNED;
@@ -234,25 +236,25 @@ template <bool TURNED> static inline void ldmatrix(unsigned *to, const void *row
 }
 
 // What is sent arrives when the thread waits for it, and until then nobody has it.
-static inline void cp_async(void *to, const void *from, bool there) {
+static inline void send(Where to, const void *from, int bytes) {
   emulated::Fiber &mine = emulated::fibers[emulated::me];
-  if ((unsigned long long)to % 16 || (unsigned long long)from % 16) emulated::failure = emulated::MISALIGNED;
+  if ((unsigned long long)to % bytes || (unsigned long long)from % bytes) emulated::failure = emulated::MISALIGNED;
   for (int k = 0; k < mine.sent; k++)
     if (mine.ways[k].to == to) emulated::failure = emulated::CROSSED;
   if (mine.sent == emulated::MOST_SENT) emulated::failure = emulated::BEYOND;
-  else mine.ways[mine.sent++] = {(char *)to, there ? (const char *)from : nullptr};
+  else mine.ways[mine.sent++] = {(char *)to, (const char *)from, bytes};
 }
+static inline void cp_async(Where to, const void *from, bool there) {
+  if ((unsigned long long)from % 16) emulated::failure = emulated::MISALIGNED;
+  send(to, there ? from : nullptr, 16);
+}
+static inline void cp_async_word(Where to, const void *from) { send(to, from, 4); }
 static inline void cp_async_wait() {
   emulated::Fiber &mine = emulated::fibers[emulated::me];
   for (int k = 0; k < mine.sent; k++)
-    if (mine.ways[k].from) std::memcpy(mine.ways[k].to, mine.ways[k].from, 16);
-    else std::memset(mine.ways[k].to, 0, 16);
+    if (mine.ways[k].from) std::memcpy(mine.ways[k].to, mine.ways[k].from, mine.ways[k].bytes);
+    else std::memset(mine.ways[k].to, 0, mine.ways[k].bytes);
   mine.sent = 0;
-}
-
-static inline unsigned tf32(float x) {  // to the nearest, of two the one further from 0
-  unsigned u = __float_as_uint(x);
-  return x == x ? (u + 0x1000u) & 0xffffe000u : 0x7fffe000u;
 }
 
 // d [16,8] += a [16,K] b [K,8] as the tensor cores take their numbers; lane = 4 g + t, d at rows g, g + 8 and columns 2t, 2t + 1.

@@ -23,12 +23,12 @@ ROOM, PIECES, PLACES = 1024, 256, 4096
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
-def attention_bytes(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
-    """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, of at most
-    `tile` bytes and 64 rows, and, where diagonals are summed, one product.
+def attention_bytes(width: int, size: int, own: int, tiles: int, tile: int, summed: bool = False) -> int:
+    """Shared memory of a kernel whose blocks have `own` rows, with `tiles` tiles of its side, two of the
+    other, of at most `tile` bytes and as many rows, and, where diagonals are summed, one product.
     """
-    loop = min(64, tile // size // width)
-    return (own * OWN_ROWS + 2 * loop) * (width + PAD) * size + summed * OWN_ROWS * (loop + 1) * 4
+    loop = min(own, tile // size // width)
+    return (tiles * own + 2 * loop) * (width + PAD) * size + summed * OWN_ROWS * (loop + 1) * 4
 
 
 def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
@@ -105,16 +105,18 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
         kind_of(width, dtype, tf32),
         table is not None and rest[1] is None and all(a is None for a in (term, row, column)),
     )
-    stop, span = None, min(64, FORWARD // dtype.itemsize // width)
+    more = {"MORE": 1} if any(a is not None for a in rest[1:6]) else {}
+    own = 2 * OWN_ROWS if dtype.itemsize == 2 and width >= 64 and not more else OWN_ROWS
+    stop, span = None, min(own, FORWARD // dtype.itemsize // width)
     if skip and bare and at.causal and T >= LONG:
         stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
     given, shared = (
         (*tokens, *rest, *(stop or (None, None, 0.0))[:3]),
-        attention_bytes(width, dtype.itemsize, 1, FORWARD),
+        attention_bytes(width, dtype.itemsize, own, 1, FORWARD),
     )
     launch(
         "attention.forward",
-        (blocks(T, OWN_ROWS) * B, H),
+        (blocks(T, own) * B, H),
         BLOCK,
         o,
         lse,
@@ -122,6 +124,7 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
         real=dtype,
         shared=shared,
         **kind,
+        **more,
     )
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (tokens, o, lse, rest, stop, like, kind)
@@ -139,7 +142,7 @@ def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N
     drow = xp.empty((B, H, T), "float64") if wants[2] else None
     parts = xp.empty((lines, H, N), "float32") if wants[3] else None
     if any(wants):
-        shared = attention_bytes(kind["WIDTH"], dtype.itemsize, 2, BACKWARD, summed=wants[3])
+        shared = attention_bytes(kind["WIDTH"], dtype.itemsize, OWN_ROWS, 2, BACKWARD, summed=wants[3])
         made = (dq, dterm, drow, parts, *given[:12], B, *given[12:], starts)
         launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
     return dq, dterm, drow, parts
@@ -151,7 +154,7 @@ def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool, st
     H, (_, S, G, _), width, size = q.shape[2], k.shape, kind["WIDTH"], dtype.itemsize
     dk, dv, dcolumn = xp.empty_like(k), xp.empty_like(v), xp.empty((B, H, S), "float64") if column else None
     grid = (blocks(S, OWN_ROWS) * B, G, 2 if width * size > 256 else 1)
-    made, shared = (dk, dv, dcolumn, *given, stops), attention_bytes(width, size, 2, BACKWARD)
+    made, shared = (dk, dv, dcolumn, *given, stops), attention_bytes(width, size, OWN_ROWS, 2, BACKWARD)
     launch("attention_backward.keys", grid, BLOCK, *made, real=dtype, shared=shared, **kind)
     return dk, dv, dcolumn
 

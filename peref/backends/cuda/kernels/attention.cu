@@ -2,8 +2,11 @@
 //
 //     o = softmax(scale q k + table[distance] + term + row + column) v        lse = log of the softmax's denominator, infinity where nothing is seen
 //
-// A block has 64 queries of a head and goes through the keys they can see; each warp keeps the largest logit and the sum for its 16 rows and scales
-// what it has when a larger one comes. Probabilities stay in the registers that they are made in.
+// A block has OWN queries of a head and goes through the keys they can see. Values are on their way while logits are multiplied, the next keys while
+// probabilities are made and multiplied. Wide heads of bfloat16 have 32 rows in a warp: what is read of keys and values in shared memory serves both
+// tiles of 16. Each warp keeps a reference `top` and the sum for each of its rows, and scales what it has when a logit is 2^8 times beyond that:
+// any reference gives the same result, and the largest logit rarely grows by so much. Probabilities stay in the registers that they are made in.
+// Without MORE only a table by distance is added, and there are no documents.
 // Bound by the tensor cores, for D = 32 by exponentials; memory: q, k, v, o once.
 //
 // With `ahead` and `far` (reach.cu; causal, a table and nothing else that is added) the block goes from its own keys back, and stops where all that
@@ -11,39 +14,54 @@
 // it together adds less than a quarter unit in the last place to the row's sum.
 
 #include "common.cuh"
+#if defined(BF16) && !defined(MORE) && WIDTH >= 64
+#define WARP_ROWS 32
+#else
+#define WARP_ROWS 16
+#endif
 #define BYTES 16384
 #include "tile.cuh"
 #include "attention.cuh"
 
 // blocks of a processor, which share its registers
-#if defined(BF16) && __CUDA_ARCH__ == 900
-constexpr int RESIDENT = WIDTH == 128 ? 3 : 4;
+#if __CUDA_ARCH__ == 900 && !defined(MORE) && (defined(BF16) || defined(TF32))
+constexpr int RESIDENT = WIDTH == 32 ? 4 : 2;
 #else
 constexpr int RESIDENT = 2;
 #endif
+constexpr int TILES = WARP_ROWS / 16;  // of 16 rows, of a warp
 
 KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index,
           const real *MAYBE term, const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D,
           int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale,
           const float *MAYBE ahead, const float *MAYBE far, float limit) {
+#ifndef MORE
+  index = nullptr, term = nullptr, row = column = nullptr, seg = nullptr;
+#endif
   DYNAMIC_SHARED(memory);
-  __shared__ float band[BAND];
+  __shared__ float band[BAND], reach[OWN];
   elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD;
-  Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
+  bool bare = !table && !term && !row && !column && scale > 0;  // logits stay as they are multiplied
+  float factor = 1.44269504f * (bare ? scale : 1);                // of a logit, to base 2
+  float slack = fminf(8 / factor, 1e30f);                         // by so much a logit may be beyond `top`
+  Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, bare ? 1 : scale};
   int tiles = (T + OWN - 1) / OWN, b = blockIdx.x / tiles, tile = (tiles - 1 - blockIdx.x % tiles) * OWN;  // the last ones see most: they begin
   int h = blockIdx.y, g = h / (H / G), mine = warp() * WARP_ROWS, first, stop;
   keys_of(at, tile, OWN, first, stop);
   load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
 
-  float acc[WIDTH / 8][4], top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0}, reach[2] = {0, 0};
-  clear<WIDTH>(acc);
-  for (int i = 0; ahead && i < 2; i++) {
-    int t = tile + mine + row_of(2 * i);
-    for (int d = lane() % 4; d < D && t < T; d += 4) {
-      float x = wide(q[(((i64)b * T + t) * H + h) * D + d]);
-      reach[i] += x * x;
+  float acc[TILES * WIDTH / 8][4], top[TILES][2], sum[TILES][2];
+  clear<TILES * WIDTH>(acc);
+  for (int n = 0; n < TILES; n++)
+    for (int i = 0; i < 2; i++) top[n][i] = -infinity(), sum[n][i] = 0;
+  for (int r = warp(); ahead && r < OWN; r += 4) {  // a warp for each of its rows: reach is read behind a barrier
+    float square = 0;
+    for (int d = lane(); d < D && tile + r < T; d += 32) {
+      float x = wide(q[(((i64)b * T + tile + r) * H + h) * D + d]);
+      square += x * x;
     }
-    reach[i] = fabsf(scale) * sqrtf(row_sum(reach[i])) * 1.0001f;  // what rounding takes away comes back
+    square = warp_sum(square);
+    if (lane() == 0) reach[r] = fabsf(scale) * sqrtf(square) * 1.0001f;  // what rounding takes away comes back
   }
   int low = first / LOOP, count = max((stop + LOOP - 1) / LOOP - low, 0);
   auto key = [&](int step) { return (ahead ? low + count - 1 - step : low + step) * LOOP; };
@@ -59,45 +77,71 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
   load_keys(step);
   for (; step < count; step = then) {
     int s = key(step);
+    cp_async_wait();
+    __syncthreads();  // the keys are there, and nobody reads the values before
     if (ahead) {
       float size = ahead[((i64)b * G + g) * ((S + LOOP - 1) / LOOP) + s / LOOP];
       float most = far[(i64)h * N + min(max(S - T + tile - (s + LOOP - 1) - nearest, 0), N - 1)];
       bool done = true;
-      for (int i = 0; i < 2; i++) done = done && (tile + mine + row_of(2 * i) >= T || reach[i] * size + most < top[i] + limit);
+      for (int n = 0; n < 2 * TILES; n++) {
+        int r = mine + n / 2 * 16 + row_of(n % 2 * 2);
+        done = done && (tile + r >= T || reach[r] * size + most < top[n / 2][n % 2] + limit);
+      }
       if (__syncthreads_and(done)) break;
     }
-    cp_async_wait();
-    __syncthreads();  // the keys are there, and nobody reads the values before
     load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
     load_band(band, at, h, tile, s, LOOP - 1);
-    float p[LOOP / 8][4], scaled[2], most[2] = {-infinity(), -infinity()};
-    clear<LOOP>(p);
-    multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
+    float p[TILES * LOOP / 8][4];
+    clear<TILES * LOOP>(p);
+    multiply<WIDTH, LOOP, false, false, TILES>(p, of_q + mine * LD, LD, of_k, LD);
     cp_async_wait();
     __syncthreads();  // the values are there, and nobody reads the keys any more
     load_keys(then = next(step + 1));
-    logits<false>(p, at, band, b, h, tile, s, mine);
-    each<LOOP>(p, [&](float &x, int c, int, int) { most[c / 2] = fmaxf(most[c / 2], x); });
-    for (int i = 0; i < 2; i++) {
-      most[i] = fmaxf(top[i], row_max(most[i]));
-      float from = most[i] == -infinity() ? 0 : most[i];
-      scaled[i] = exp_approx(top[i] - from);
-      top[i] = most[i], most[i] = from;
-      sum[i] *= scaled[i];
+    float most[TILES][2];
+    bool grown = false;
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+      float(*logit)[4] = p + n * LOOP / 8;
+      logits<false>(logit, at, band, b, h, tile, s, mine + 16 * n);
+      most[n][0] = most[n][1] = -infinity();
+      each<LOOP>(logit, [&](float &x, int c, int, int) { most[n][c / 2] = fmaxf(most[n][c / 2], x); });
+      for (int i = 0; i < 2; i++) grown = grown || most[n][i] > top[n][i] + slack;
     }
-    each<LOOP>(p, [&](float &x, int c, int, int) { sum[c / 2] += x = exp_approx(x - most[c / 2]); });
-    each<WIDTH>(acc, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
-    multiply_own<LOOP, WIDTH, true>(acc, p, of_v, LD);
+    if (__ballot_sync(ALL, grown)) {
+#pragma unroll
+      for (int n = 0; n < TILES; n++) {
+        float scaled[2];
+        for (int i = 0; i < 2; i++) {
+          float larger = fmaxf(top[n][i], row_max(most[n][i]));
+          scaled[i] = larger == -infinity() ? 0 : exp2_approx((top[n][i] - larger) * factor);
+          top[n][i] = larger;
+          sum[n][i] *= scaled[i];
+        }
+        each<WIDTH>(acc + n * WIDTH / 8, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+      float from[2];
+      for (int i = 0; i < 2; i++) from[i] = top[n][i] == -infinity() ? 0 : top[n][i] * factor;
+      each<LOOP>(p + n * LOOP / 8, [&](float &x, int c, int, int) { sum[n][c / 2] += x = exp2_approx(x * factor - from[c / 2]); });
+    }
+    multiply_own<LOOP, WIDTH, true, TILES>(acc, p, of_v, LD);
   }
   cp_async_wait();
 
-  for (int i = 0; i < 2; i++) {
-    sum[i] = row_sum(sum[i]);
-    int t = tile + mine + row_of(2 * i);
-    if (t < T && lane() % 4 == 0) lse[((i64)b * H + h) * T + t] = sum[i] == 0 ? infinity() : top[i] + logf(sum[i]);
-  }
-  each<WIDTH>(acc, [&](float &x, int c, int r, int e) {
-    i64 t = tile + mine + r;
-    if (t < T && e < E) put(&o[((b * (i64)T + t) * H + h) * E + e], sum[c / 2] == 0 ? 0 : x / sum[c / 2]);
-  });
+#pragma unroll
+  for (int n = 0; n < TILES; n++)
+    for (int i = 0; i < 2; i++) {
+      float all = row_sum(sum[n][i]), part = 1 / all;
+      int t = tile + mine + 16 * n + row_of(2 * i);
+      if (t >= T) continue;
+      if (lane() % 4 == 0) lse[((i64)b * H + h) * T + t] = all == 0 ? infinity() : top[n][i] * (bare ? scale : 1) + logf(all);
+      real *to = o + (((i64)b * T + t) * H + h) * E;
+#pragma unroll
+      for (int m = 0; m < WIDTH / 8; m++) {
+        const float *x = acc[n * WIDTH / 8 + m] + 2 * i;
+        put_two(to, column_of(m, 0), E, all == 0 ? 0 : x[0] * part, all == 0 ? 0 : x[1] * part);
+      }
+    }
 }

@@ -1,10 +1,10 @@
 // What the passes of attention share: who sees whom, what is added to a logit, how large the tiles are.
 //
-// A block owns 64 rows, 16 for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most 64 and at most BYTES large.
+// A block owns OWN rows, WARP_ROWS for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most OWN and at most BYTES large.
 // Heads are D wide, padded with 0 to WIDTH, one of 32, 64, 128, which the kernel is compiled for. Arrays lie as [B,T,heads,D].
 
-constexpr int OWN = 64, WARP_ROWS = 16;
-constexpr int AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < 64 ? AREA : 64;
+constexpr int OWN = 4 * WARP_ROWS;
+constexpr int AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < OWN ? AREA : OWN;
 constexpr int LD = WIDTH + PAD, BAND = OWN + LOOP;  // between the rows of a tile; distances in a tile, and one
 
 struct Place {
@@ -18,16 +18,6 @@ struct Place {
   i64 index_b, term_b, term_h, term_t, term_s;
   float scale;
 };
-
-// whether query t sees key s
-__device__ inline bool sees(const Place &at, int b, int t, int s) {
-  int here = at.S - at.T + t, ahead = here - s;
-  if (t >= at.T || s >= at.S || (at.causal && ahead < 0)) return false;
-  if (at.window && (ahead >= at.window || -ahead >= at.window)) return false;
-  if (!at.seg) return true;
-  const i64 *seg = at.seg + (i64)b * at.S;
-  return seg[here] == seg[s] && seg[here] != 0;
-}
 
 // The slots [first, stop) that some query in [t, t + n) can see, or the queries that can see a key in [s, s + n), segments aside.
 __device__ inline void keys_of(const Place &at, int t, int n, int &first, int &stop) {
@@ -43,11 +33,22 @@ __device__ inline void queries_of(const Place &at, int s, int n, int &first, int
   first = max(first, 0), stop = min(stop, at.T);
 }
 
+// whether query t and key s are of one document, and no padding
+__device__ inline bool together(const Place &at, int b, int t, int s) {
+  const i64 *seg = at.seg + (i64)b * at.S;
+  return seg[at.S - at.T + t] == seg[s] && seg[s] != 0;
+}
+
 // band [BAND] = what the table says of the distances between query t and keys from s - n on: entry k is that of slots k - n apart, from t and s
 __device__ inline void load_band(float *band, const Place &at, int h, int t, int s, int n) {
   if (!at.table || at.index) return;
+  const float *line = at.table + (i64)h * at.N;
   int least = at.S - at.T + t - s - at.nearest - n;
-  for (int k = threadIdx.x; k < BAND; k += blockDim.x) band[k] = at.table[(i64)h * at.N + min(max(least + k, 0), at.N - 1)];
+#pragma unroll
+  for (int m = 0; m < BAND; m += THREADS) {
+    int k = m + threadIdx.x;
+    if (BAND % THREADS == 0 || k < BAND) cp_async_word(in_shared(&band[k]), &line[min(max(least + k, 0), at.N - 1)]);
+  }
 }
 
 // whether every query of a tile sees every key of it, as far as both are there
@@ -74,7 +75,7 @@ template <bool KEYS> __device__ inline void logits(float (*p)[4], const Place &a
   auto there = [&](int r, int l) { return query(r, l) < at.T && key(r, l) < at.S; };
   if (at.table && !at.index)
     each<LOOP>(p, [&](float &x, int, int r, int l) { x = x * at.scale + near[KEYS ? l - mine - r : mine + r - l]; });
-  else
+  else if (at.scale != 1)
     each<LOOP>(p, [&](float &x, int, int, int) { x *= at.scale; });
   if (at.index)
     each<LOOP>(p, [&](float &x, int, int r, int l) {
@@ -88,8 +89,19 @@ template <bool KEYS> __device__ inline void logits(float (*p)[4], const Place &a
     each<LOOP>(p, [&](float &x, int, int r, int l) {
       if (there(r, l)) x += (float)((at.row ? at.row[head * at.T + query(r, l)] : 0) + (at.column ? at.column[head * at.S + key(r, l)] : 0));
     });
-  if (!all_see(at, t, KEYS ? LOOP : OWN, s, KEYS ? OWN : LOOP))
+  if (all_see(at, t, KEYS ? LOOP : OWN, s, KEYS ? OWN : LOOP)) return;
+  int first[2], stop[2];
+  for (int i = 0; i < 2; i++) {
+    int r = mine + row_of(2 * i);
+    KEYS ? queries_of(at, s + r, 1, first[i], stop[i]) : keys_of(at, t + r, 1, first[i], stop[i]);
+    if (KEYS ? s + r >= at.S : t + r >= at.T) stop[i] = 0;
+    first[i] -= KEYS ? t : s, stop[i] -= KEYS ? t : s;
+  }
+  each<LOOP>(p, [&](float &x, int c, int, int l) {
+    if (l < first[c / 2] || l >= stop[c / 2]) x = -infinity();
+  });
+  if (at.seg)
     each<LOOP>(p, [&](float &x, int, int r, int l) {
-      if (!sees(at, b, query(r, l), key(r, l))) x = -infinity();
+      if (there(r, l) && !together(at, b, query(r, l), key(r, l))) x = -infinity();
     });
 }

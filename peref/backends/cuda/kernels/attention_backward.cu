@@ -12,6 +12,7 @@
 #include "common.cuh"
 #include "parts.cuh"
 #define BYTES 8192
+#define WARP_ROWS 16
 #include "tile.cuh"
 #include "attention.cuh"
 
