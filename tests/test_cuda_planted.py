@@ -64,7 +64,7 @@ def of_recurrence(*names):
 
 RUNS = {
     "attention": [of_attention(1, 70, 2, 2, 33)],
-    "attention_backward": [of_attention(1, 70, 2, 1, 33)],
+    "attention_backward": [of_attention(1, 70, 2, 1, 33), of_attention(1, 20, 1, 1, 65)],
     "norm": [
         (
             norm.layer_norm,
@@ -150,14 +150,25 @@ PLANTED = {
     ),
     "another distance for the keys": (
         "attention_backward",
-        "near[KEYS ? l - mine - r : mine + r - l]",
-        "near[KEYS ? l - mine - r - 1 : mine + r - l]",
+        "near[KEYS ? l0 + l - mine - r : mine + r - l0 - l]",
+        "near[KEYS ? l0 + l - mine - r - 1 : mine + r - l0 - l]",
     ),
     "another diagonal of the gradient": (
         "attention_backward",
-        "int l = r - (int)threadIdx.x + LOOP - 1;",
-        "int l = r - (int)threadIdx.x + LOOP;",
+        "line[(8 * q + g - l0 + LOOP) * 4 + t]",
+        "line[(8 * q + g - l0 + LOOP - 1) * 4 + t]",
     ),
+    "a square's columns that are turned too far": (
+        "attention_backward",
+        "g + 2 * t + j < 8 ?",
+        "g + 2 * t + j < 7 ?",
+    ),
+    "logits left out that somebody sees": (
+        "attention_backward",
+        "at.causal && furthest < 0",
+        "at.causal && furthest < 16",
+    ),
+    "sums of the head before": ("attention_backward", "total[mine + r] = 0;\n      });", ";\n      });"),
     "another head's keys": ("attention", "g = h / (H / G)", "g = (h + 1) % G"),
     "the row above": ("attention", "return lane() / 4 + c / 2 * 8;", "return lane() / 4 + c / 2 * 7;"),
     "one key too many": ("attention", "r < rows && c < width", "r <= rows && c < width"),

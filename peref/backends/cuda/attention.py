@@ -23,12 +23,11 @@ ROOM, PIECES, PLACES = 1024, 256, 4096
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
-def attention_bytes(width: int, size: int, own: int, tiles: int, tile: int, summed: bool = False) -> int:
-    """Shared memory of a kernel whose blocks have `own` rows, with `tiles` tiles of its side, two of the
-    other, of at most `tile` bytes and as many rows, and, where diagonals are summed, one product.
+def attention_bytes(width: int, size: int, own: int, tiles: int, others: int, tile: int) -> int:
+    """Shared memory of a kernel whose blocks have `own` rows, with `tiles` tiles of its side, `others` of
+    the other, of at most `tile` bytes and as many rows.
     """
-    loop = min(own, tile // size // width)
-    return (tiles * own + 2 * loop) * (width + PAD) * size + summed * OWN_ROWS * (loop + 1) * 4
+    return (tiles * own + others * min(own, tile // size // width)) * (width + PAD) * size
 
 
 def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
@@ -112,7 +111,7 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
         stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
     given, shared = (
         (*tokens, *rest, *(stop or (None, None, 0.0))[:3]),
-        attention_bytes(width, dtype.itemsize, own, 1, FORWARD),
+        attention_bytes(width, dtype.itemsize, own, 1, 2, FORWARD),
     )
     launch(
         "attention.forward",
@@ -130,33 +129,50 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
     return o.swapaxes(1, 2), (tokens, o, lse, rest, stop, like, kind)
 
 
-def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int, starts: Any) -> Any:
-    """dq, dterm [B,H,T,S], drow [B,H,T] and the shares of the table's gradient [lines,H,N], each None
-    where it is not wanted.
+def attention_gradients(
+    xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int, starts: Any, stops: Any
+) -> Any:
+    """dq, dk, dv, dterm [B,H,T,S], drow [B,H,T], dcolumn [B,H,S] and the shares of the table's gradient
+    [lines,H,N], each None where it is not wanted; of dk and dv both or none.
     """
-    q, k = given[3:5]
-    (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN_ROWS) * B
-    lines = min(work, LINES) if wants[3] else work
-    dq = xp.empty_like(q) if wants[0] else None
-    dterm = xp.zeros((B, H, T, S), dtype) if wants[1] else None
-    drow = xp.empty((B, H, T), "float64") if wants[2] else None
-    parts = xp.empty((lines, H, N), "float32") if wants[3] else None
-    if any(wants):
-        shared = attention_bytes(kind["WIDTH"], dtype.itemsize, OWN_ROWS, 2, BACKWARD, summed=wants[3])
-        made = (dq, dterm, drow, parts, *given[:12], B, *given[12:], starts)
-        launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
-    return dq, dterm, drow, parts
-
-
-def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool, stops: Any) -> Any:
-    """dk, dv and, where wanted, dcolumn [B,H,S]."""
     q, k, v = given[3:6]
-    H, (_, S, G, _), width, size = q.shape[2], k.shape, kind["WIDTH"], dtype.itemsize
-    dk, dv, dcolumn = xp.empty_like(k), xp.empty_like(v), xp.empty((B, H, S), "float64") if column else None
-    grid = (blocks(S, OWN_ROWS) * B, G, 2 if width * size > 256 else 1)
-    made, shared = (dk, dv, dcolumn, *given, stops), attention_bytes(width, size, OWN_ROWS, 2, BACKWARD)
-    launch("attention_backward.keys", grid, BLOCK, *made, real=dtype, shared=shared, **kind)
-    return dk, dv, dcolumn
+    (_, T, H, _), (S, G), width, size = q.shape, k.shape[1:3], kind["WIDTH"], dtype.itemsize
+    more = {"MORE": 1} if any(a is not None for a in given[7:12]) or any(wants[2:5]) else {}
+    wide = (
+        width * size > 256
+    )  # float32 heads whose blocks make half of dk and dv, and keep one tile of the other side
+    own = 2 * OWN_ROWS if size == 2 and width <= 64 and not more else OWN_ROWS
+    shared = attention_bytes(width, size, own, 2, 2 if wide else 4, BACKWARD)
+    if wants[5]:  # the warps' diagonals, twice
+        shared += 2 * 16 * (own + 4 * min(own, BACKWARD // size // width))
+    pieces = blocks(T, own) * B
+    lines = min(pieces, LINES) if wants[5] else pieces
+    made = [
+        xp.empty_like(q) if wants[0] else None,
+        *((xp.empty_like(k), xp.empty_like(v)) if wants[1] else (None, None)),
+        xp.zeros((B, H, T, S), dtype) if wants[2] else None,
+        xp.empty((B, H, T), "float64") if wants[3] else None,
+        xp.empty((B, H, S), "float64") if wants[4] else None,
+        xp.empty((lines, H, N), "float32") if wants[5] else None,
+    ]
+    keys = blocks(S, own) * B * G * (1 + wide) if wants[1] else 0
+    launch(
+        "attention_backward.gradients",
+        (keys + lines * H * any((wants[0], *wants[2:4], wants[5])),),
+        BLOCK,
+        *made,
+        *given,
+        starts,
+        stops,
+        B,
+        keys,
+        lines,
+        real=dtype,
+        shared=shared,
+        **kind,
+        **more,
+    )
+    return made
 
 
 def summed_by(x: Any, index: Any, N: int) -> Any:
@@ -177,7 +193,7 @@ def attention_backward(saved, dy, wants):
     y, delta = token_first(dy), xp.empty((B, H, T), "float32")
     launch(
         "attention_backward.inner",
-        (blocks(B * H * T, THREADS // 32),),
+        (blocks(B * H * T, THREADS // 8),),
         THREADS,
         delta,
         y,
@@ -191,12 +207,10 @@ def attention_backward(saved, dy, wants):
     )
     given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
     starts, stops = (None, None) if stop is None else kept(q, k, lse, delta, rest, stop)
-    dq, dterm, drow, parts = of_queries(
-        xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N, starts
+    wanted = (wants[0], wants[1] or wants[2] or column, term or by_index, row, column, table and not by_index)
+    dq, dk, dv, dterm, drow, dcolumn, parts = attention_gradients(
+        xp, given, B, dtype, kind, wanted, N, starts, stops
     )
-    dk, dv, dcolumn = (
-        of_keys(xp, given, B, dtype, kind, column, stops) if wants[1] or wants[2] or column else (None,) * 3
-    )  # type: Any, Any, Any
     found: list[Any] = [
         None,
         dterm.astype("float32", copy=False) if term else None,

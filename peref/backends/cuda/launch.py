@@ -38,8 +38,11 @@ VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
     ),
     **dict.fromkeys(("convolution", "diagonal", "selective", "wkv4"), REALS),
     **dict.fromkeys(("wkv6", "wkv7"), tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in REALS)),
-    **dict.fromkeys(("attention_backward", "retention"), TILES),
-    "attention": tuple({**kind, **more} for kind in TILES for more in ({}, {"MORE": 1})),
+    "retention": TILES,
+    **dict.fromkeys(
+        ("attention", "attention_backward"),
+        tuple({**kind, **more} for kind in TILES for more in ({}, {"MORE": 1})),
+    ),
 }
 EVERY = ("embedding", "norm", "turn", "activation", "loss", "optimizer")
 UNDER_WAY: dict[Any, Future[None]] = {}  # by module of CuPy, file and defines
