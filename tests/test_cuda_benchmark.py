@@ -306,7 +306,7 @@ def test_a_wrong_kernel_costs_its_own_file(tmp_path, gpu):
     """
     from on_gpu import cases
 
-    turning, attending = [*cases.rows(True)][4:], [*cases.heads(True)][:2]
+    turning, attending = [*cases.rows(True)][4:7], [*cases.heads(True)][:2]
     made = launch.compiled
     with ExitStack() as stack:
         s = gpu.session.opened(tmp_path, True, stack, seconds=600)

@@ -71,6 +71,11 @@ def rows(tiny: bool, sizes: tuple[int, ...] = (1000, 1536, 3, 77)) -> Iterator[C
         {},
         PRODUCT,
     )
+    # other kernels take rows of another length
+    C, other = (544, "longer") if tiny else (256, "shorter")
+    x, targets = draw(N, C), np.random.default_rng(5).integers(-1, C, N)
+    yield "norm", f"rms_norm of {other} rows", field("rms_norm"), [x, draw(C)], {"eps": 1e-5}, PRODUCT
+    yield "loss", f"cross_entropy of {other} rows", field("cross_entropy"), [x, targets], {}, PRODUCT
 
 
 def attended(B: int, H: int, G: int, T: int, D: int) -> Iterator[Case]:
