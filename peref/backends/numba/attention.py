@@ -82,18 +82,16 @@ def forward_lane(
             times(Q, 0, Q, 0, scale, Q.size)
             across_lanes(across[m], Q)
             lengths(length[m], across[m], D)
-            seen[m] = spans_of(see[first:], min(QUERIES, T - first), low[m], high[m])
-            if seen[m, 0] < seen[m, 1]:
-                lowest, highest = (
-                    min(lowest, seen[m, 0] // KEYS),
-                    max(highest, rounded(seen[m, 1], KEYS) // KEYS),
-                )
+            start, stop, inner, outer = spans_of(see[first:], min(QUERIES, T - first), low[m], high[m])
+            seen[m, 0], seen[m, 1], seen[m, 2], seen[m, 3] = start, stop, inner, outer
+            if start < stop:
+                lowest, highest = min(lowest, start // KEYS), max(highest, rounded(stop, KEYS) // KEYS)
         home = min(max((S - T + begin + blocks * QUERIES - 1) // KEYS, lowest), highest - 1)
         for step in range(max(0, highest - lowest)):
             tile = tile_of(step, home, lowest)
             key = tile * KEYS
             for m in range(blocks):
-                first, (start, stop, inner, outer) = begin + m * QUERIES, seen[m]
+                first, start, stop = begin + m * QUERIES, seen[m, 0], seen[m, 1]
                 rows = min(QUERIES, T - first)
                 if (
                     key + KEYS <= start
@@ -117,7 +115,7 @@ def forward_lane(
                     )
                 ):
                     continue
-                left, right, a, z = rows_of(start, stop, inner, outer, key)
+                left, right, a, z = rows_of(start, stop, seen[m, 2], seen[m, 3], key)
                 at, many, of_p = key + left, right - left, left * QUERIES
                 there, apart = added_to(
                     added,
