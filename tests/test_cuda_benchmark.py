@@ -313,7 +313,7 @@ def test_a_wrong_kernel_costs_its_own_file(tmp_path, gpu):
         both = lambda edit: attested(s, gpu, edit, [*turning, *attending])
         assert both(None) == {"turn", "attention", "attention_backward"}
         made.cache_clear()
-        assert both(("? delta[", "? 0.9f * delta[")) == {"turn", "attention"}
+        assert both(("? x.delta[", "? 0.9f * x.delta[")) == {"turn", "attention"}
         assert attested(s, gpu, None, turning[:2]) == set()
         elsewhere = ("turn", *next(cases.products(True))[1:])
         assert attested(s, gpu, None, [*turning, elsewhere]) == set()
