@@ -2,18 +2,21 @@
 or wrong.
 """
 
+import gc
 import json
 import re
 import subprocess
 import sys
 import time
+import weakref
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import fake_cublas
 import fake_cupy
@@ -324,6 +327,50 @@ def test_every_peer_is_known(gpu):
     from on_gpu import peers
 
     assert sorted(gpu.TOGETHER + gpu.ALONE) == sorted(peers.RUN)
+
+
+def test_the_kernel_of_attention_that_is_timed_is_the_one_asked_for(monkeypatch, gpu):
+    """PyTorch chooses when it runs, long after the peer was made ready."""
+    from on_gpu import peers
+
+    torch, chosen, seen, acts = MagicMock(), [], [], []
+
+    @contextmanager
+    def sdpa_kernel(kind):
+        chosen.append(kind)
+        yield
+        chosen.pop()
+
+    torch.nn.functional.scaled_dot_product_attention.side_effect = lambda *a, **k: seen.append(tuple(chosen))
+    kinds = SimpleNamespace(FLASH_ATTENTION="flash", CUDNN_ATTENTION="cudnn", EFFICIENT_ATTENTION="efficient")
+    there = {"torch": torch, "torch.nn": torch.nn}
+    there["torch.nn.attention"] = SimpleNamespace(SDPBackend=kinds, sdpa_kernel=sdpa_kernel)
+    for name, module in there.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(peers, "torched", lambda: (torch, "cuda"))
+    monkeypatch.setattr(peers, "on_events", lambda torch, act, **rest: acts.append(act) or dict)
+    monkeypatch.setattr(peers, "WAITING", [])
+    peers.attention()
+    for act in acts:
+        act()
+    assert seen == [("flash",), ("cudnn",), ("efficient",)] * 2
+
+
+def test_a_graph_of_a_peer_keeps_what_it_reads(gpu):
+    """Or its weights' memory is another's by the time it is replayed."""
+    from on_gpu import peers
+
+    class Weights:
+        pass
+
+    torch, weights = MagicMock(), Weights()
+    alive, act = weakref.ref(weights), lambda weights=weights: None
+    replay = peers.captured(torch, act)
+    del act, weights
+    gc.collect()
+    replay()
+    assert alive() is not None
+    assert torch.cuda.CUDAGraph.return_value.replay.call_count == 1
 
 
 def test_what_a_process_started_ends_with_it(gpu):

@@ -102,7 +102,9 @@ def on_events(torch: Any, act: Callable[[], Any], least: int = 30, each: int = 1
 
 
 def captured(torch: Any, act: Callable[[], Any]) -> Callable[[], Any]:
-    """The replay of act recorded as one CUDA graph; act itself for tiny sizes, which the CPU runs."""
+    """The replay of act recorded as one CUDA graph, which keeps act, and so the memory that the graph reads;
+    act itself for tiny sizes, which the CPU runs.
+    """
     if TINY:
         return act
     side = torch.cuda.Stream()
@@ -113,7 +115,11 @@ def captured(torch: Any, act: Callable[[], Any]) -> Callable[[], Any]:
     whole = torch.cuda.CUDAGraph()
     with torch.cuda.graph(whole):
         act()
-    return whole.replay
+
+    def replay(kept: Any = act) -> None:
+        whole.replay()
+
+    return replay
 
 
 def torched() -> tuple[Any, str]:
@@ -244,8 +250,12 @@ def attention() -> None:
 
             def act(D: int = D, T: int = T, kind: Any = kind) -> Callable[[], Found]:
                 q, k, v = heads(D, T)
-                with sdpa_kernel(SDPBackend.MATH if TINY else kind):
-                    return on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+                def attend() -> None:  # which kernel it is, is chosen when it runs
+                    with sdpa_kernel(SDPBackend.MATH if TINY else kind):
+                        F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+                return on_events(torch, attend)
 
             attempt(f"torch sdpa {D} x {T} {name}", act)
 
