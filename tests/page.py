@@ -22,7 +22,7 @@ import numpy as np
 
 
 def sigmoid(z):
-    return 1 / (1 + np.exp(-z))
+    return np.exp(-np.logaddexp(0, -z))  # 1 / (1 + e^-z), which may overflow
 
 
 def silu(z):

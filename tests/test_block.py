@@ -280,14 +280,24 @@ def clamped_last(gate, up, *, limit):
     return g * (np.clip(up, -limit, limit) + 1), None
 
 
+def with_bias_of(w, role, theirs):
+    """Weights in which the map of this role has the bias of another, which has none then."""
+    taken = {n: a for n, a in w.items() if n != f"{theirs}.bias"}
+    return taken | {f"{role}.bias": w.get(f"{theirs}.bias")}
+
+
 def bias_of(role, theirs):
-    """A linear map of this role with the bias of another, which has none then."""
+    return lambda this, w, name, x: LINEAR(this, with_bias_of(w, role, theirs), name, x)
 
-    def linear(this, w, name, x):
-        taken = {n: a for n, a in w.items() if n != f"{theirs}.bias"}
-        return LINEAR(this, taken | {f"{role}.bias": w.get(f"{theirs}.bias")}, name, x)
 
-    return linear
+def bias_in_attention(role, theirs):
+    """As bias_of, for q, k and v, which are made together."""
+
+    def projected(this, layer, x):
+        weights = [with_bias_of(w, role, theirs) for w in this.weights]
+        return PROJECTED(replace(this, weights=weights), layer, x)
+
+    return projected
 
 
 def up_is_the_gate(gate, up):
@@ -336,8 +346,8 @@ MISTAKES = {
     "channel mix: no gate": put("channel mix", gated=lambda r, y: y),
     "channel mix: one mix for both": put("channel mix", channel_mix=one_mix_for_both),
     "channel mix: a plain feed-forward": unless("channel mix", activation="relu2"),
-    "biases: of q left out": put("biases of q and v alone", linear=bias_of("none", "q")),
-    "biases: of k for v": put("biases of q and v alone", linear=bias_of("k", "v")),
+    "biases: of q left out": put("biases of q and v alone", projected=bias_in_attention("none", "q")),
+    "biases: of k for v": put("biases of q and v alone", projected=bias_in_attention("k", "v")),
     "bias of the gate: of up": put("bias of the gate alone", linear=bias_of("up", "gate")),
     "bias of the gate: of down": put("bias of the gate alone", linear=bias_of("none", "gate")),
     "bias of a tied head: behind the cap": put("bias of a tied head", head=bias_last),
@@ -370,7 +380,7 @@ MISTAKES |= {
     "clamped: by another limit": unless("clamped", activation_limit=0.4),
     "clamped: a plain gate": unless("clamped", activation="swiglu", activation_limit=None),
 }
-ROUTED, NORM, LINEAR = layers.routed, layers.norm, layers.linear
+ROUTED, NORM, LINEAR, PROJECTED = layers.routed, layers.norm, layers.linear, layers.projected
 PREVIOUS, LERP, CHANNEL_MIX = layers.previous, layers.lerp, layers.channel_mix
 
 

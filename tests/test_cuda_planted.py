@@ -174,8 +174,8 @@ PLANTED = {
     "one key too many": ("attention", "r < rows && c < width", "r <= rows && c < width"),
     "a barrier that some do not reach": (
         "attention",
-        "    __syncthreads();\n",
-        "    if (threadIdx.x) __syncthreads();\n",
+        "__syncthreads();  // the keys",
+        "if (threadIdx.x) __syncthreads();  // the keys",
     ),
     "no sum over the warp": ("norm", "middle = row_sum(total, shares, W) / C;", "middle = total / C;"),
     "one share too few": ("norm", "p < P; p += 8", "p < P - 1; p += 8"),
