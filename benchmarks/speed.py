@@ -297,10 +297,10 @@ def copy_speed() -> float:
 
 
 class Copies:
-    """How fast memory was copied since the start."""
+    """How fast memory was copied since the start, that of a run that is resumed included."""
 
-    def __init__(self) -> None:
-        self.seen: list[float] = []
+    def __init__(self, seen: list[float]) -> None:
+        self.seen = seen
 
     def look(self) -> float:
         self.seen.append(copy_speed())
@@ -316,8 +316,9 @@ class Store:
     """Rows in speed.json, written after each of them."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.copies = path, Copies()
+        self.path = path
         self.rows: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
+        self.copies = Copies([row["copy"] for row in self.rows if "copy" in row])
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -365,6 +366,7 @@ def measure(
     """Run it until it was undisturbed, `tries` times at most; every run is stored. Returns whether one
     succeeded.
     """
+    store.copies.usual()  # before anything is measured, there is something to compare with
     for attempt in range(1, tries + 1):
         before = store.copies.look()
         found = run(who, arguments)
@@ -734,9 +736,9 @@ queries learning rates of their own), mean sizes of outputs and gradients, turne
 memory is that of the process, libraries included. "others' CPU" is what other processes used during the
 timing, in cores. "copy" is how fast one core copied 64 MiB right before or after a run, the slowest of those
 that count, empty where nobody looked: other users of the processor take memory and cache, whom no count of
-processes shows. A run is
-disturbed where others used more than 0.1 cores, or a copy went below 0.8 of what was usual, the upper
-quartile of all copies since the start; ours and theirs alike. It is repeated, at most three times in all.
+processes shows. A run is disturbed where others used more than 0.1 cores, or a copy went below 0.8 of what
+was usual, the upper quartile of all copies since the start; ours and theirs alike. It is repeated, at most
+three times in all.
 Rounds with one that stays disturbed are left out where there are others ("2 of 3"), and marked where not.
 "of sgemm" is the share of NumPy's product of 2048 x 2048 matrices on the same threads that the products of
 the work reach; "of FMA" that of multiply-adds of numbers that need no loading. Both peaks are measured in our

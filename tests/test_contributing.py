@@ -29,7 +29,8 @@ ENCODING, LOOP, RECIPE = (
 def checkout(tmp_path):
     """A copy of the package and its tests with the three files added."""
     for folder in ("peref", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)  # with what Python has compiled
+        # with what Python has compiled, and not what another process is writing now
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.pyc.*"))
     for file in ("cli.py", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     for path, text in FILES.items():

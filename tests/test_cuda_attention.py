@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from check import same
-from emulated.twins import BF16, CLOSE, TF32, emulated, sent, twins
+from emulated.twins import BF16, CLOSE, TF32, emulated, pulled, sent, twins
 from test_ops import random
 
 from peref.backends.cuda import attention as module
@@ -134,6 +134,39 @@ def test_row_and_column_stay_wide():
     at, c = At.of(40), -1e6 + random(1, 2, 40).cumsum(-1)
     given = [*arrays(1, 2, 1, 40, 40, 8, at, table=False), None, None, c[..., None], -c[:, :, None]]
     twins(attention, plain, given, {"at": at, "scale": 0.35}, wide=(5, 6), zero=(4,))
+
+
+@pytest.mark.parametrize("least", [-1e9, -1e30, float(np.finfo(np.float32).min)])
+def test_a_mask_that_is_a_finite_number(least):
+    """Added to all logits of the first tile of keys: the rest of the row is as if it were not there."""
+    at, term = At.of(100, causal=False), np.zeros((1, 1, 100, 100))
+    term[..., :64] = least
+    given = [*arrays(1, 1, 1, 100, 100, 8, at, table=False), None, term]
+    twins(attention, plain, given, {"at": at, "scale": 0.35})
+
+
+def test_a_large_number_added_to_a_whole_row():
+    """Its logits have few digits left; what comes back is no larger for that."""
+    at, term = At.of(70, causal=False), np.zeros((1, 1, 70, 70))
+    term[:, :, 5] = -1e9
+    given = [a.astype(np.float32) for a in (*arrays(1, 1, 1, 70, 70, 8, at, table=False), term)]
+    with emulated() as cupy:
+        settings = {"at": at, "scale": 0.35}
+        got, _ = pulled(attention, [*given[:3], None, given[3]], settings, send=lambda x: sent(cupy, x))
+    assert max(np.abs(a.get()).max() for a in got) < 100
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_bits_of_a_row_are_its_own(dtype):
+    """Not those of rows of the same warp, whose logits are far larger."""
+    at = At.of(140)
+    q, k, v = (a.astype(dtype) for a in arrays(1, 1, 1, 140, 140, 32, at, table=False))
+    found = []
+    for factor in (1, 40):
+        q[:, :, 131:] *= factor
+        with emulated() as cupy:
+            found.append(attention(*sent(cupy, [q, k, v]), at=sent(cupy, at), scale=0.3).get()[:, :, :131])
+    same(*found, 0)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

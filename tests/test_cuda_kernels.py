@@ -40,6 +40,11 @@ def test_activations(shape, kind):
     twins(activation.gelu, plain_activation.gelu, [3 * random(*shape)], **given)
 
 
+def test_gelu_of_numbers_whose_square_is_none():
+    x = np.array([[-3e19, -2e13, 0.5, 2e13, 3e19]])
+    twins(activation.gelu, plain_activation.gelu, [x], tolerance=EACH)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("M", "C"), [(1, 3), (9, 31), (2, 33), (131, 70), (9, 64), (3, 1040), (2, 1041), (1, 16416)]
@@ -187,6 +192,18 @@ def test_q_and_k_are_turned_together(H, G, D, half, layout, kind):
                 same(found[3 + n].get(), turn.turn.backward(saved, d, (True, False, False))[0].get(), 0)
 
 
+@pytest.mark.parametrize("shape", [(4,), (1, 4)])
+def test_one_angle_for_all_tokens(shape):
+    with emulated() as cupy:
+        angle, (q, k, v) = (
+            cupy.asarray(random(*shape)),
+            (cupy.asarray(random(1, 2, 5, 8, seed=n).astype(np.float32)) for n in range(3)),
+        )
+        found = turn.rotation(angle, None, None)(q, k, v, layout="half")
+        for x, y in zip((q, k), found[:2], strict=True):
+            same(y.get(), turn.turn.forward(x, angle, None, layout="half")[0].get(), 0)
+
+
 def test_a_rotation_that_is_learned_is_left_as_it_is():
     """For `turn` has the gradient of the angles."""
     with emulated() as cupy:
@@ -271,6 +288,13 @@ def test_adamw(step):
         optim.adamw(*plain, np.array(0.01), np.array(step), **RULE, decay=0.1)
         for a, b in zip(there, plain, strict=True):
             same(a.get().astype(np.float64), b, 1e-6)
+
+
+def test_gradients_of_another_dtype_are_refused():
+    with emulated() as cupy:
+        line = Flat({"a": np.ones(300, np.float32)}, cupy)
+        with pytest.raises(Misuse, match="float64"):
+            optimizer.gathered(line, {"a": cupy.ones(300, np.float64)})
 
 
 def test_a_chunk_and_a_launch_are_as_long_in_the_kernels():

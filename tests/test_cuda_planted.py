@@ -145,8 +145,8 @@ def caught(file, edit):
 PLANTED = {
     "another distance": (
         "attention",
-        "near[KEYS ? l - mine - r : mine + r - l]",
-        "near[KEYS ? l - mine - r : mine + r - l + 1]",
+        "near[mine + r - l]",
+        "near[mine + r - l + 1]",
     ),
     "another distance for the keys": (
         "attention_backward",

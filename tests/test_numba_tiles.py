@@ -123,7 +123,14 @@ LATE = At(np.arange(130, T), np.arange(T), T)  # its queries begin within a tile
 
 
 @pytest.mark.parametrize(
-    "at", [LATE, At.of(T, window=90), At.of(T, seg=np.repeat([[1, 2, 0]], [300, 340, 60], 1))]
+    "at",
+    [
+        LATE,
+        At.of(T, window=90),
+        At.of(T, seg=np.repeat([[1, 2, 0]], [300, 340, 60], 1)),
+        At.of(T, causal=False),
+        At.of(T, causal=False, window=90),
+    ],
 )
 def test_blocks_that_walk_together_change_no_bit(at):
     """Of many sequences up to TOGETHER blocks of queries read a tile of keys one after the other, of one

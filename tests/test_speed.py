@@ -89,7 +89,7 @@ def test_a_run_beside_a_slow_copy_is_repeated_whoever_made_it(speed, store, monk
     has no say.
     """
     for who in ("ours", "torch"):
-        store.rows, store.copies = [], speed.Copies()
+        store.rows, store.copies = [], speed.Copies([])
         asked(speed, monkeypatch, *({"seconds": seconds, "foreign": 0.0} for seconds in (1.0, 9.0, 5.0)))
         store.copies.seen = [40.0] * 30 + [400.0]
         speeds = iter([40.0, 31.9, 31.9, 40.0, 32.1, 50.0])
@@ -106,7 +106,7 @@ def test_a_run_beside_a_slow_copy_is_repeated_whoever_made_it(speed, store, monk
 def test_what_a_copy_is_held_against_begins_with_twenty(speed, monkeypatch):
     speeds = iter([10.0] * 10 + [20.0] * 30)
     monkeypatch.setattr(speed, "copy_speed", lambda: next(speeds))
-    copies = speed.Copies()
+    copies = speed.Copies([])
     assert copies.look() == 10
     assert copies.usual() == 20
     assert len(copies.seen) == speed.COPIES

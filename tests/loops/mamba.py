@@ -14,6 +14,8 @@ as in Jamba. form "sum": the recurrence written out, h_t = sum_s (A~_t ... A~_{s
 
 import math
 
+from loops.parts import silu
+
 
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
@@ -21,10 +23,6 @@ def dot(a, b):
 
 def linear(W, x):
     return [dot(row, x) for row in W]
-
-
-def silu(z):
-    return z * (1 + math.tanh(z / 2)) / 2  # z / (1 + e^-z), which may overflow
 
 
 def softplus(z):

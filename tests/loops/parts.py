@@ -12,11 +12,12 @@ def times(W, x):
 
 
 def sigmoid(z):
-    return 1 / (1 + math.exp(-z))
+    e = math.exp(-abs(z))  # never too large
+    return (1 if z > 0 else e) / (1 + e)
 
 
 def silu(z):
-    return z * (1 + math.tanh(z / 2)) / 2  # z / (1 + e^-z), which may overflow
+    return z * sigmoid(z)
 
 
 def softplus(z):

@@ -13,6 +13,8 @@ tanh form or, gelu "erf", as in the code. It counts tokens, so the positions cha
 
 import math
 
+from loops.parts import sigmoid
+
 
 def exp(z):
     return math.exp(z.real) * (math.cos(z.imag) + 1j * math.sin(z.imag))
@@ -69,5 +71,5 @@ def mix(p, x, i, discretisation="zoh", form="convolution", gelu="tanh", state=No
     for k in range(len(x)):
         y = [channel[k] for channel in channels]
         value, gate = (linear(p[role + ".weight"], p[role + ".bias"], y) for role in "og")
-        out.append([v * (1 + math.tanh(g / 2)) / 2 for v, g in zip(value, gate, strict=True)])  # v sigmoid(g)
+        out.append([v * sigmoid(g) for v, g in zip(value, gate, strict=True)])
     return out if state is None else (out, {"s": left})

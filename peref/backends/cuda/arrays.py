@@ -9,7 +9,7 @@ from peref.xp import namespace
 
 THREADS = 256
 PACK = 16  # bytes that kernels load and store at once, where arrays lie so
-HELD, HELD_LONG, LONG_ROW = 2, 8, 128  # packs that a lane keeps of a row, and from how many in a row on
+HELD, HELD_LONG, LONG_ROW = 2, 8, 128  # packs that a lane keeps of a row; the most of a short row
 MOST_BLOCKS = 4096  # of kernels that go on in strides of the grid
 
 

@@ -7,9 +7,8 @@ launched by hand, nothing is allocated, nothing waits. The bits are those of the
 kernels in the same order.
 
 What a step is known by: the function, every setting, shape and dtype, the content of an At, the address of
-every array on the device. Arrays on the host are its input: tokens; learning rate, step and clip. What else a
-step moves to the device goes through
-`be.place`, is moved once and kept.
+every array on the device, and the line of weights itself. Arrays on the host are its input: tokens; learning
+rate, step and clip. What else a step moves to the device goes through `be.place`, is moved once and kept.
 
 A step that cannot be recorded is run as it is, every time, which is said once: where it changes what it moves
 from one call to the next or moves an array past `be.place`, and where CUDA or CuPy fails at any point of the

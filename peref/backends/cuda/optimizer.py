@@ -61,6 +61,7 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
             for name, a in g.items()
             if a.dtype.name == dtype
         ]
+        real("update", *(a for a, _, _ in parts))
         for group in (parts[k : k + TENSORS] for k in range(0, len(parts), TENSORS)):
             grid = (*strided(max(packs(a) for a, _, _ in group)), len(group))
             told = np.zeros(1, STRUCT)

@@ -55,7 +55,7 @@ def one_matrix(parts: list[Any]) -> Any:
 
 
 def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
-    """The three over `multiply` (a, b, out=None) -> a b (+ out)."""
+    """The four over `multiply` (a, b, out=None) -> a b (+ out)."""
 
     def onto_forward(x, w, b, residual):  # x w' + b + residual: [...,C], [N,C], [N] or None, [...,N] or None
         xp, shape = namespace(x, w), (*x.shape[:-1], len(w))

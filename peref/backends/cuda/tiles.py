@@ -5,7 +5,7 @@ from typing import Any
 from peref.backends.cuda.launch import WIDTHS
 from peref.errors import Misuse
 
-# as in the kernels: rows of a block of attention's, threads of a block, columns beside a tile
+# as in the kernels: least rows of a block of attention's, threads of a block, columns beside a tile
 OWN_ROWS, BLOCK, PAD = 64, 128, 8
 
 

@@ -43,7 +43,7 @@ def angles_in_float64(values: Any, shape: tuple[int, ...]) -> Any:
 def table_shape(angle: Any, gain: Any) -> tuple[int, ...]:
     """[b,G,T,half] of angles and gains, whatever they stand beside."""
     given = [a for a in (angle, gain) if a is not None]
-    T, half = angle.shape[-2:]
+    T, half = (1, *angle.shape)[-2:]
     b = max(len(a) if a.ndim > 2 else 1 for a in given)
     return b, max(a.shape[1] if a.ndim == 4 else 1 for a in given), T, half
 
@@ -150,6 +150,12 @@ def together_backward(saved, dq, dk=None, dv=None):
 together = Op(together_forward, together_backward, state=True)
 
 
+def for_each_token(both: tuple[Any, Any], T: int) -> list[Any]:
+    """Tables [b,G,1,half] for each of T tokens; those of T tokens as they are."""
+    xp, (b, G, _, half) = namespace(both[0]), both[0].shape
+    return [xp.ascontiguousarray(xp.broadcast_to(a, (b, G, T, half))) for a in both]
+
+
 def rotation(angle: Any, gain_q: Any, gain_k: Any) -> Any:
     """What turns q and k, (q, k, v, layout) -> both turned, v: by tables that are made now. The same three
     where some are on a tape, for `turn` has their gradients. v is there for its gradient, which comes to lie
@@ -163,7 +169,9 @@ def rotation(angle: Any, gain_q: Any, gain_k: Any) -> Any:
         fit("turn: k and v", k.shape, v.shape)
         for x, gain in ((q, gain_q), (k, gain_k)):
             over(x, angle, gain)
-        return together(q, k, v, *of_q, *of_k, layout=layout)
+        return together(
+            q, k, v, *for_each_token(of_q, q.shape[2]), *for_each_token(of_k, q.shape[2]), layout=layout
+        )
 
     of_q = tables(angle, gain_q, table_shape(angle, gain_q))
     of_k = of_q if gain_k is gain_q else tables(angle, gain_k, table_shape(angle, gain_k))

@@ -57,7 +57,9 @@ def forward_lane(
     """Every QUEUES-th unit."""
     B, H, T, D = q.shape
     E, wide_d, wide_e = o.shape[3], keys.shape[2], values.shape[2]
-    together = max(1, min(TOGETHER, B * H * rounded(T, QUERIES) // (QUERIES * QUEUES)))
+    together = TOGETHER
+    while together > 1 and together * QUERIES * QUEUES > B * H * rounded(T, QUERIES):
+        together //= 2
     groups = (T + QUERIES * together - 1) // (QUERIES * together)
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
     Q, across = np.empty((QUERIES, wide_d), np.float32), np.empty((together, wide_d, QUERIES), np.float32)
@@ -86,7 +88,9 @@ def forward_lane(
             seen[m, 0], seen[m, 1], seen[m, 2], seen[m, 3] = start, stop, inner, outer
             if start < stop:
                 lowest, highest = min(lowest, start // KEYS), max(highest, rounded(stop, KEYS) // KEYS)
-        home = min(max((S - T + begin + blocks * QUERIES - 1) // KEYS, lowest), highest - 1)
+        # of TOGETHER blocks, however many walk together: a block takes its tiles in one order
+        end = min(T, rounded(begin + 1, QUERIES * TOGETHER))
+        home = min(max((S - T + end - 1) // KEYS, lowest), highest - 1)
         for step in range(max(0, highest - lowest)):
             tile = tile_of(step, home, lowest)
             key = tile * KEYS

@@ -146,7 +146,7 @@ class Emit:
     def power_of_lane(self, x):
         """exp(x) as 2^(n / LANES) exp(r), |r| <= ln(2) / (2 LANES): the first from a table of LANES numbers,
         one in each lane, with n times a LANEth of an exponent's unit added to its bits; exp(r) - 1 by r times
-        a polynomial of degree 2, 2e-8 off with 8 lanes and 2e-9 with 16.
+        a polynomial of degree 2, 4e-8 off with 8 lanes and 2e-9 with 16.
         """
         places = 24 - LANES.bit_length()
         powers = np.exp2(np.arange(LANES) / LANES).astype(np.float32).view(np.int32)

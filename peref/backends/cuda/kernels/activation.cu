@@ -59,7 +59,7 @@ KERNEL gelu_forward(real *y, const real *x, i64 n, float outer, float cubic) {
 KERNEL gelu_backward(real *dx, const real *dy, const real *x, i64 n, float outer, float cubic) {
   const float first = 2 * outer, third = first * cubic;
   each_of({dx}, {dy, x}, n, [=](float *out, const float *x) {
-    float a = x[1], square = a * a, s = logistic(a * (first + third * square));
-    out[0] = x[0] * s * (1 + a * (1 - s) * (first + 3 * third * square));
+    float a = x[1], square = a * a, s = logistic(a * (first + third * square)), bent = s * (1 - s);
+    out[0] = x[0] * (s + (bent == 0 ? 0 : a * bent * (first + 3 * third * square)));  // the square may be infinite
   });
 }

@@ -102,7 +102,7 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
       float(*logit)[4] = p + n * LOOP / 8;
-      logits<false>(logit, at, band, b, h, tile, s, mine + 16 * n);
+      logits(logit, at, band, b, h, tile, s, mine + 16 * n);
       most[n][0] = most[n][1] = -infinity();
       each<LOOP>(logit, [&](float &x, int c, int, int) { most[n][c / 2] = fmaxf(most[n][c / 2], x); });
       for (int i = 0; i < 2; i++) grown = grown || most[n][i] > top[n][i] + slack;
@@ -112,9 +112,10 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
       for (int n = 0; n < TILES; n++) {
         float scaled[2];
         for (int i = 0; i < 2; i++) {
-          float larger = fmaxf(top[n][i], row_max(most[n][i]));
-          scaled[i] = larger == -infinity() ? 0 : exp2_approx((top[n][i] - larger) * factor);
-          top[n][i] = larger;
+          float larger = row_max(most[n][i]);
+          bool beyond = larger > top[n][i] + slack;  // other rows keep theirs, and their bits
+          scaled[i] = beyond ? exp2_approx((top[n][i] - larger) * factor) : 1;
+          if (beyond) top[n][i] = larger;
           sum[n][i] *= scaled[i];
         }
         each<WIDTH>(acc + n * WIDTH / 8, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
@@ -123,8 +124,8 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
       float from[2];
-      for (int i = 0; i < 2; i++) from[i] = top[n][i] == -infinity() ? 0 : top[n][i] * factor;
-      each<LOOP>(p + n * LOOP / 8, [&](float &x, int c, int, int) { sum[n][c / 2] += x = exp2_approx(x * factor - from[c / 2]); });
+      for (int i = 0; i < 2; i++) from[i] = top[n][i] == -infinity() ? 0 : top[n][i];
+      each<LOOP>(p + n * LOOP / 8, [&](float &x, int c, int, int) { sum[n][c / 2] += x = exp2_approx((x - from[c / 2]) * factor); });
     }
     multiply_own<LOOP, WIDTH, true, TILES>(acc, p, of_v, LD);
   }

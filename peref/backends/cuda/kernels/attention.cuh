@@ -66,42 +66,41 @@ __device__ inline bool apart(const Place &at, int b, int t, int queries, int s, 
   return (end < first && seg[end] != seg[first]) || (s > last && seg[s] != seg[last]);
 }
 
-// Products p of a tile, of queries from t and keys from s on, become logits, -infinity where a query does not see a key. Rows are queries, or KEYS.
-template <bool KEYS> __device__ inline void logits(float (*p)[4], const Place &at, const float *band, int b, int h, int t, int s, int mine) {
-  const float *near = band + (KEYS ? OWN : LOOP) - 1;
+// Products p of a tile, of queries from t and keys from s on, become logits, -infinity where a query does not see a key.
+__device__ inline void logits(float (*p)[4], const Place &at, const float *band, int b, int h, int t, int s, int mine) {
+  const float *near = band + LOOP - 1;
   i64 head = (i64)b * at.H + h;
-  auto query = [&](int r, int l) { return t + (KEYS ? l : mine + r); };
-  auto key = [&](int r, int l) { return s + (KEYS ? mine + r : l); };
-  auto there = [&](int r, int l) { return query(r, l) < at.T && key(r, l) < at.S; };
+  auto query = [&](int r) { return t + mine + r; };
+  auto there = [&](int r, int l) { return query(r) < at.T && s + l < at.S; };
   if (at.table && !at.index)
-    each<LOOP>(p, [&](float &x, int, int r, int l) { x = x * at.scale + near[KEYS ? l - mine - r : mine + r - l]; });
+    each<LOOP>(p, [&](float &x, int, int r, int l) { x = x * at.scale + near[mine + r - l]; });
   else if (at.scale != 1)
     each<LOOP>(p, [&](float &x, int, int, int) { x *= at.scale; });
   if (at.index)
     each<LOOP>(p, [&](float &x, int, int r, int l) {
-      if (there(r, l)) x += at.table[(i64)h * at.N + at.index[b * at.index_b + (i64)query(r, l) * at.S + key(r, l)]];
+      if (there(r, l)) x += at.table[(i64)h * at.N + at.index[b * at.index_b + (i64)query(r) * at.S + s + l]];
     });
   if (at.term)
     each<LOOP>(p, [&](float &x, int, int r, int l) {
-      if (there(r, l)) x += wide(at.term[b * at.term_b + h * at.term_h + query(r, l) * at.term_t + key(r, l) * at.term_s]);
+      if (there(r, l)) x += wide(at.term[b * at.term_b + h * at.term_h + query(r) * at.term_t + (s + l) * at.term_s]);
     });
   if (at.row || at.column)  // the wide type sums them, for they cancel
     each<LOOP>(p, [&](float &x, int, int r, int l) {
-      if (there(r, l)) x += (float)((at.row ? at.row[head * at.T + query(r, l)] : 0) + (at.column ? at.column[head * at.S + key(r, l)] : 0));
+      if (there(r, l)) x += (float)((at.row ? at.row[head * at.T + query(r)] : 0) + (at.column ? at.column[head * at.S + s + l] : 0));
     });
-  if (all_see(at, t, KEYS ? LOOP : OWN, s, KEYS ? OWN : LOOP)) return;
+  if (all_see(at, t, OWN, s, LOOP)) return;
   int first[2], stop[2];
   for (int i = 0; i < 2; i++) {
-    int r = mine + row_of(2 * i);
-    KEYS ? queries_of(at, s + r, 1, first[i], stop[i]) : keys_of(at, t + r, 1, first[i], stop[i]);
-    if (KEYS ? s + r >= at.S : t + r >= at.T) stop[i] = 0;
-    first[i] -= KEYS ? t : s, stop[i] -= KEYS ? t : s;
+    int q = query(row_of(2 * i));
+    keys_of(at, q, 1, first[i], stop[i]);
+    if (q >= at.T) stop[i] = 0;
+    first[i] -= s, stop[i] -= s;
   }
   each<LOOP>(p, [&](float &x, int c, int, int l) {
     if (l < first[c / 2] || l >= stop[c / 2]) x = -infinity();
   });
   if (at.seg)
     each<LOOP>(p, [&](float &x, int, int r, int l) {
-      if (there(r, l) && !together(at, b, query(r, l), key(r, l))) x = -infinity();
+      if (there(r, l) && !together(at, b, query(r), s + l)) x = -infinity();
     });
 }

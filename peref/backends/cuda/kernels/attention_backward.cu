@@ -27,7 +27,6 @@
 constexpr bool NARROW = WIDTH == 32 && WARP_ROWS == 32, FULL = WIDTH * (int)sizeof(real) > 256;
 constexpr int RESIDENT = NARROW ? 3 : 2, PART = NARROW || LOOP == 16 ? 16 : 32, SPAN = FULL ? WIDTH / 2 : WIDTH, STAGES = FULL ? 1 : 2;
 constexpr int TILES = WARP_ROWS / 16, LINE = WARP_ROWS + LOOP;
-constexpr float LOG2E = 1.44269504f;
 
 struct Given {
   real *dq, *dterm, *dk, *dv;
@@ -94,7 +93,6 @@ template <bool KEYS> static __device__ inline void pass(const Given &x, const Pl
   int end = KEYS ? (own + 1) * R : own + 1, rows = KEYS ? S : T, heads = KEYS ? G : H, others = KEYS ? T : S, their_heads = KEYS ? H : G;
   double *sums = KEYS ? x.dcolumn : x.drow;
   const int *limits = KEYS ? x.stops : x.starts;
-  float factor = at.scale * LOG2E;
   elem *of_x = (elem *)memory, *of_y = of_x + OWN * LD, *loop = of_y + OWN * LD;
   auto bounds = [&](int h, int &s, int &to) {  // the other side's rows of head h, from s on
     KEYS ? queries_of(at, tile, OWN, s, to) : keys_of(at, tile, OWN, s, to);
@@ -157,7 +155,7 @@ template <bool KEYS> static __device__ inline void pass(const Given &x, const Pl
   each_row([&](int m, int i, int r) {
     i64 t = ((i64)b * H + own) * T + tile + mine + r;
     bool there = !KEYS && tile + mine + r < T;
-    line[m][i] = there ? x.lse[t] * LOG2E : infinity(), inside[m][i] = there ? x.delta[t] : 0;
+    line[m][i] = there ? x.lse[t] : infinity(), inside[m][i] = there ? x.delta[t] : 0;
     if (sums && lane() % 4 == 0) total[mine + r] = 0;
   });
   for (; h < end; turn++) {
@@ -179,16 +177,15 @@ template <bool KEYS> static __device__ inline void pass(const Given &x, const Pl
       clear<TILES * PART>(p);
       multiply<WIDTH, PART, false, false, TILES>(p, of_x + mine * LD, LD, loop_x + l0 * LD, LD);
       if (at.table && !at.index)
-        each_of<PART>(p, [&](float &x, int m, int c, int r, int l) {
-          x = x * factor - (KEYS ? line_of[stage][l0 + l] * LOG2E : line[m][c / 2]) + near[KEYS ? l0 + l - mine - r : mine + r - l0 - l] * LOG2E;
-        });
+        each_of<PART>(p, [&](float &x, int, int, int r, int l) { x = x * at.scale + near[KEYS ? l0 + l - mine - r : mine + r - l0 - l]; });
       else
-        each_of<PART>(p, [&](float &x, int m, int c, int, int l) { x = x * factor - (KEYS ? line_of[stage][l0 + l] * LOG2E : line[m][c / 2]); });
+        each_of<PART>(p, [&](float &x, int, int, int, int) { x *= at.scale; });
       if (at.index || at.term || at.row || at.column)
         each_of<PART>(p, [&](float &x, int, int, int r, int l) {
           int query = t + (KEYS ? l : r), key = k + (KEYS ? r : l);
-          if (query < T && key < S) x += LOG2E * more(at, b, h, query, key);
+          if (query < T && key < S) x += more(at, b, h, query, key);
         });
+      each_of<PART>(p, [&](float &x, int m, int c, int, int l) { x -= KEYS ? line_of[stage][l0 + l] : line[m][c / 2]; });
       bool all = t + (KEYS ? PART : WARP_ROWS) <= T && k + (KEYS ? WARP_ROWS : PART) <= S && !(at.causal && nearest < 0);
       if (!all || (at.window && (furthest >= at.window || -nearest >= at.window))) {
         int begins[TILES][2], ends[TILES][2];  // what a row is seen by, or sees
@@ -205,7 +202,7 @@ template <bool KEYS> static __device__ inline void pass(const Given &x, const Pl
           int query = t + (KEYS ? l : r), key = k + (KEYS ? r : l);
           if (query < T && key < S && !together(at, b, query, key)) x = -infinity();
         });
-      each_of<PART>(p, [&](float &x, int, int, int, int) { x = exp2_approx(x); });
+      each_of<PART>(p, [&](float &x, int, int, int, int) { x = exp_approx(x); });
       if constexpr (KEYS) multiply_own<PART, ACC, true, TILES>(acc_v, p, loop_y + l0 * LD + from, LD);
       each_of<PART>(ds, [&](float &x, int m, int c, int, int l) { x = -(KEYS ? inside_of[stage][l0 + l] : inside[m][c / 2]); });
       multiply<WIDTH, PART, false, false, TILES>(ds, of_y + mine * LD, LD, loop_y + l0 * LD, LD);
