@@ -9,11 +9,8 @@ interleaved on one machine.
 About 25 minutes, 5 with --quick, on a machine that does nothing else. Every measurement is a process of its
 own (measure.py for us, peers.py for them), one after the other, in an order that rotates from round to round.
 Ratios are of runs of one round; the tables have their median over the rounds and their range. Each run
-records how much CPU others used meanwhile, and how fast a core copied memory right before and after it. Above
---limit cores, or where either copy went below SLOW_COPY of what is usual, the run is disturbed, whoever's it
-is: it is repeated, at most three times in all, and a round with one that stays disturbed counts only where
-there is nothing better. The tables say so. What is usual is the upper quartile of all copies since the start,
-so that it follows from no figure that is measured.
+records how much CPU others used meanwhile: above --limit cores it is dropped and repeated, at most three
+times, and what stays disturbed counts only where there is nothing better, and is marked.
 
 Shares of the peak are those of NumPy's sgemm on all threads in our own process, right after the work, so
 that a figure means the same on every processor.
@@ -42,7 +39,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -50,8 +46,6 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT, RESULTS = HERE.parent, HERE / "results"
 TRIES, TIMEOUT = 3, 400
-COPIED, COPYING, COPIES = 64 << 20, 0.05, 20  # bytes, more than caches hold; seconds; how many at the start
-SLOW_COPY = 0.8  # of the usual speed of a copy
 SLOWER = 0.9  # of a committed ratio: a slowdown by 15 % leaves 0.87
 TOLERANCE = 1e-3  # relative, of results that must agree
 OURS, EAGER, COMPILED, EMBEDDING, JAX = "ours", "torch", "torch-compile", "torch-embedding", "jax"
@@ -282,43 +276,12 @@ def setup(threads: int, packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
 # ---------------------------------------------------------------- measuring
 
 
-@lru_cache(maxsize=1)
-def blocks() -> tuple[memoryview, memoryview]:
-    return memoryview(bytearray(b"1") * COPIED), memoryview(bytearray(b"2") * COPIED)
-
-
-def copy_speed() -> float:
-    """GB/s that one core reads and writes now, in copies of what no cache holds."""
-    (of, to), done, began = blocks(), 0, time.perf_counter()
-    while (now := time.perf_counter()) < began + COPYING:
-        to[:] = of
-        done += 2 * COPIED
-    return round(1e-9 * done / (now - began), 1)
-
-
-class Copies:
-    """How fast memory was copied since the start, that of a run that is resumed included."""
-
-    def __init__(self, seen: list[float]) -> None:
-        self.seen = seen
-
-    def look(self) -> float:
-        self.seen.append(copy_speed())
-        return self.seen[-1]
-
-    def usual(self) -> float:
-        while len(self.seen) < COPIES:
-            self.look()
-        return statistics.quantiles(self.seen, n=4)[2]
-
-
 class Store:
     """Rows in speed.json, written after each of them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
-        self.copies = Copies([row["copy"] for row in self.rows if "copy" in row])
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -366,12 +329,9 @@ def measure(
     """Run it until it was undisturbed, `tries` times at most; every run is stored. Returns whether one
     succeeded.
     """
-    store.copies.usual()  # before anything is measured, there is something to compare with
     for attempt in range(1, tries + 1):
-        before = store.copies.look()
         found = run(who, arguments)
-        copy, usual = min(before, store.copies.look()), round(store.copies.usual(), 1)
-        disturbed = (found.get("foreign") or 0) > limit or copy < SLOW_COPY * usual
+        disturbed = (found.get("foreign") or 0) > limit
         facts = {
             "section": case.section,
             "case": case.name,
@@ -379,8 +339,6 @@ def measure(
             "round": number,
             "try": attempt,
             "disturbed": disturbed,
-            "copy": copy,
-            "usual_copy": usual,
         }
         store.add(
             facts
@@ -389,7 +347,7 @@ def measure(
         )
         shown = found.get("error") or (
             f"{duration(found['seconds'])}, others' CPU "
-            f"{found['foreign']}, copy {copy} of {usual} GB/s{', disturbed' if disturbed else ''}"
+            f"{found['foreign']}{', disturbed' if disturbed else ''}"
         )
         print(f"  {case.section:9} {case.name:29} {NAMES[who]:14} {shown}", flush=True)
         if "error" in found:
@@ -462,30 +420,21 @@ def best(store: Store, section: str, case: str, who: str) -> dict[int, Row]:
     found: dict[int, Row] = {}
     for row in store.find(section=section, case=case, who=who):
         if "error" not in row and (
-            row["round"] not in found or disturbance(row) < disturbance(found[row["round"]])
+            row["round"] not in found or (row["foreign"] or 0) < (found[row["round"]]["foreign"] or 0)
         ):
             found[row["round"]] = row
     return found
 
 
-def disturbance(row: Row) -> tuple[bool, float, float]:
-    """In the order of what is better: not what it measured, only what went on around it."""
-    slow = row["usual_copy"] / row["copy"] if "copy" in row else 1.0
-    return row["disturbed"], row["foreign"] or 0, slow
-
-
 @dataclass(frozen=True)
 class Figure:
-    """A median over the rounds and its range. `clean`: from undisturbed runs only, which `dropped` rounds
-    lack.
-    """
+    """A median over the rounds and its range. `clean`: from undisturbed runs only."""
 
     median: float
     least: float
     most: float
     rounds: int
     clean: bool
-    dropped: int
 
     def __str__(self) -> str:
         return f"{self.median:.2f}{'' if self.clean else ' (disturbed)'}"
@@ -500,14 +449,7 @@ def over_rounds(pairs: Iterable[tuple[float, bool]]) -> Figure | None:
     clean = [value for value, disturbed in known if not disturbed]
     values = clean or [value for value, _ in known]
     return (
-        Figure(
-            statistics.median(values),
-            min(values),
-            max(values),
-            len(values),
-            bool(clean),
-            len(known) - len(values),
-        )
+        Figure(statistics.median(values), min(values), max(values), len(values), bool(clean))
         if values
         else None
     )
@@ -597,7 +539,6 @@ def goals_table(store: Store) -> str:
         show = lambda number, unit=unit: "" if number is None else f"{number:.3g}{unit}"
         against = "" if goal.peer == OURS else NAMES[goal.peer]
         spread = f"{show(found.least)} to {show(found.most)}, {found.rounds}"
-        spread += f" of {found.rounds + found.dropped}" if found.dropped else ""
         reached = mark(found.median, goal) if found.clean else "disturbed"
         case = next(c for c in CASES if (c.section, c.name) == (goal.section, goal.case))
         if differs(deviation(store, case, goal.peer)):
@@ -667,8 +608,7 @@ def section_table(store: Store, section: str) -> str:
                 cells += [str(memory) if memory else "", "" if off is None else f"{off:.0e}"]
             counted = [row for row in runs if not row["disturbed"]] or runs
             worst = max(row["foreign"] or 0 for row in counted)
-            copies = [row["copy"] for row in counted if "copy" in row]
-            rows.append([*cells, f"{worst:.2f}", f"{min(copies):.0f}" if copies else ""])
+            rows.append([*cells, f"{worst:.2f}"])
     if not rows:
         return ""
     failed = {
@@ -689,7 +629,6 @@ def section_table(store: Store, section: str) -> str:
         "peref's memory / its",
         "deviation",
         "others' CPU",
-        "copy, GB/s",
     ]
     lost = "".join(f"\n{case}, {who}: failed: {error}\n" for case, who, error in sorted(failed))
     return f"\n## {TITLES[section]}\n\n{table(head, rows)}{lost}"
@@ -734,16 +673,10 @@ from the angles, which the peers are given. "deviation" is the largest relative 
 ours: losses of the first steps (of t5 and learned_bias the first only, for peref gives tables and T5's
 queries learning rates of their own), mean sizes of outputs and gradients, turned channels, last logits. Peak
 memory is that of the process, libraries included. "others' CPU" is what other processes used during the
-timing, in cores. "copy" is how fast one core copied 64 MiB right before or after a run, the slowest of those
-that count, empty where nobody looked: other users of the processor take memory and cache, whom no count of
-processes shows. A run is disturbed where others used more than 0.1 cores, or a copy went below 0.8 of what
-was usual, the upper quartile of all copies since the start; ours and theirs alike. It is repeated, at most
-three times in all.
-Rounds with one that stays disturbed are left out where there are others ("2 of 3"), and marked where not.
-"of sgemm" is the share of NumPy's product of 2048 x 2048 matrices on the same threads that the products of
-the work reach; "of FMA" that of multiply-adds of numbers that need no loading. Both peaks are measured in our
-own process of the same round, after the work. Operations are counted of the keys that a query sees, also
-where tiles of them are skipped and where the whole square is computed.
+timing, in cores. "of sgemm" is the share of NumPy's product of 2048 x 2048 matrices on the same threads that
+the products of the work reach; "of FMA" that of multiply-adds of numbers that need no loading. Both peaks are
+measured in our own process of the same round, after the work. Operations are counted of the keys that a query
+sees, also where tiles of them are skipped and where the whole square is computed.
 
 The peers' settings: torch eager is F.scaled_dot_product_attention, q, k and v from one product,
 AdamW(fused=True), and inference_mode where there are no gradients; torch.compile is the same model in its
