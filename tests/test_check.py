@@ -217,6 +217,41 @@ def test_right_outputs_agree_with_the_golden_files(book, capsys, tmp_path):
     assert (code, f"pass: {len(right)} tensors" in text) == (0, True), text
 
 
+def test_what_is_not_asked_in_float16_is_neither_right_nor_wrong(book, capsys, tmp_path):
+    """A file, `diff`, reports and their table; in float32 it is asked."""
+    entries = [book.entries[f"gla.trace/{slug}"] for slug in ("kept-state", "chunks")]
+    given = {f"{e.id}:y": e.want("y") * (2 if e is entries[0] else 1) for e in entries}
+    with np.errstate(over="ignore"):
+        both = {name: ("F16", y.astype(np.float16)) for name, y in given.items()}
+    alone = dict(list(both.items())[:1])
+    out, first = dumped(tmp_path / "out.safetensors", both), dumped(tmp_path / "first.safetensors", alone)
+    written = [
+        word for kind in ("json", "junit", "html") for word in ("--report", f"{kind}:{tmp_path / kind}")
+    ]
+    code, text = cli(capsys, "check", out, "--pe", "gla", "--level", "trace", *written)
+    said = "1 not asked in float16: numbers on the way leave its range"
+    assert (code, text) == (
+        0,
+        f"pass: 1 tensor of 1 case compared in float16 (A 1), 1 case not run, {said}; spec {book.version}\n",
+    )
+    found = json.loads((tmp_path / "json").read_text())
+    assert found["not_asked"] == {entries[0].id: said.removeprefix("1 ")}
+    assert (found["not_run"], [r["case"] for r in found["results"]]) == (
+        ["gla.trace/long-then-short"],
+        [entries[1].id],
+    )
+    for kind in ("junit", "html"):
+        assert said.removeprefix("1 ") in (tmp_path / kind).read_text()
+    code, text = cli(capsys, "matrix", tmp_path / "json")
+    assert (code, "| gla | trace | A (1/2) |" in text) == (0, True), text
+    code, text = cli(capsys, "diff", GOLDEN / "core" / "gla", out)
+    assert (code, text.startswith("0 differ, 1 agrees")) == (0, True), text
+    code, text = cli(capsys, "check", first)
+    assert (code, said in text) == (5, True), text
+    wide = {f"{entries[0].id}:y": ("F32", np.float32(given[f"{entries[0].id}:y"]))}
+    assert cli(capsys, "check", dumped(out, wide))[0] == 1
+
+
 def test_the_command_in_a_failure_repeats_it(book, capsys, tmp_path):
     """What stands behind `repeat` is run, and says the same."""
     case, change, words = WRONG["the other layout"]
@@ -341,7 +376,7 @@ def test_diff(capsys, small, tmp_path):
     }
     out = dumped(tmp_path / "out.safetensors", {f"rope.op/default:{n}": x for n, x in mine.items()})
     code, text = cli(capsys, "diff", place / "expected.safetensors", out)
-    assert (code, "0 differ, 2 agree (rule golden), 2 only in" in text) == (0, True), text
+    assert (code, "0 differ, 2 agree (rule golden), 2 of " in text) == (0, True), text
     bad = dumped(
         tmp_path / "bad.safetensors",
         {"rope.op/default:q_rotated": ("F32", mine["q_rotated"][1] + np.float32(0.01))},

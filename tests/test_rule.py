@@ -11,11 +11,15 @@ from honest import after, arithmetic, forms, sixteen
 from making.catalogue import operations
 from mutants import table
 
+from peref.encodings import get, names
 from peref.golden.compute import budgets
 from peref.golden.compute.noise import Noisy, bare, rounding, wrapped
 from peref.golden.compute.reference import expected, inputs
+from peref.golden.judge.implementation import check_function, inputs_in
+from peref.golden.judge.selection import Pick
 from peref.golden.spec.cases import sized
 from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
 from peref.golden.spec.rule import between, limits, verdict_on
 from peref.tape import Tape
 
@@ -91,6 +95,23 @@ def test_sixteen_bits_on_the_way_are_class_b(book, name, dtype):
                 assert got.grade in "AB", (case.id, tensor, got.worst)
                 count += 1
     assert count > 20
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("name", [name for name in names() if get(name).hook == "mix"])
+def test_a_program_in_16_bits_is_right_in_every_trace_that_is_asked(book, name, dtype):
+    """Its states too are in that dtype, with its range. In float16 it fails `kept-state`, which is not
+    asked.
+    """
+    function = lambda words, a: {"y": sixteen.trace(rebuilt(words, a), a, a["x"].dtype)}
+    report = check_function(function, book, Pick(encodings=(name,), levels=("trace",)), dtype)
+    traces = {case: e for case, e in book.entries.items() if case.startswith(f"{name}.trace/")}
+    kept = {case for case in traces if case.endswith("/kept-state") and dtype == "f16"}
+    assert (report.exit_code, report.not_run, set(report.not_asked)) == (0, (), kept)
+    assert {r.entry.id for r in report.results} == traces.keys() - kept > set()
+    for entry in map(traces.get, kept):
+        y = Tensor("F16", function(entry.words, inputs_in(entry, dtype))["y"])
+        assert not verdict_on(y, entry.want("y"), *entry.budget("y"), entry.words["depth"]).passes
 
 
 @pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])

@@ -296,6 +296,18 @@ def test_what_it_does_not_claim_is_not_sent(book, tmp_path):
     assert (report.skipped, report.exit_code) == ({}, 0)
 
 
+def test_what_is_not_asked_in_float16_is_not_sent(book, tmp_path):
+    log = f"open({str(tmp_path / 'log')!r}, 'a').write(r['id'] + '\\n')\n"
+    command = program(
+        tmp_path, log + "say({'seq': seq, 'status': 'skip', 'reason': 'no time'})", hello="supports = {}"
+    )
+    kept, *_ = pick = Pick(cases=("gla.trace/kept-state", "gla.trace/chunks")).cases
+    for dtype, sent in (("f16", {"gla.trace/chunks"}), ("bf16", set(pick))):
+        report = check_program(command, book, Pick(cases=pick), dtype)
+        assert ({*report.skipped}, {*(tmp_path / "log").read_text().split()}) == (sent, sent)
+        assert (report.exit_code, report.not_asked) == (0, () if dtype == "bf16" else (kept,))
+
+
 def test_refused_and_error_are_failures_of_a_valid_case(book, tmp_path):
     for answer, words in (
         ("'refused', 'kind': 'width', 'message': 'R is odd'", "Refused: R is odd"),

@@ -61,7 +61,7 @@ def difference_lines(first: str, found: Difference, report: Report, most: int) -
     yield from rest[: most - len(shown)]
     if (n := len(found.differ)) > most:
         yield f"and {n - most} more; --show {n} tells them all"
-    missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
+    missing = f", {len(found.missing)} of {first} not compared" if found.missing else ""
     agree = counted(found.agree, "agrees", "agree")
     yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {found.rule}){missing}"
 

@@ -9,7 +9,7 @@ sums      eager, and every partial sum is rounded too
 
 Angles and positions are float32 in all of them, or better: to keep those in 16 bits is a bug, and a well
 known one. On the way float16 has the digits of float16 and the range of float32: what overflows there is
-wrong by no rounding, and a program that lets it is rightly told so.
+wrong by no rounding, and a program that lets it is rightly told so. `trace` takes the range of float16 too.
 """
 
 from dataclasses import replace
@@ -18,6 +18,7 @@ import numpy as np
 from mutants.ways import bfloat16
 
 from peref.golden.compute.reference import expected
+from peref.golden.compute.trace import trace_outputs
 from peref.tape import Tape, Var
 
 FLASH = ("probabilities_forward", "sunk_forward", "weigh_forward")
@@ -181,6 +182,17 @@ def eager(case, a, low, kind=Sixteen):
 
 def sums(case, a, low):
     return eager(case, a, low, Summed)
+
+
+def trace(case, a, dtype):
+    """The y of a trace all of whose numbers are of `dtype`, those of the state between two calls too."""
+    low = lambda x: x.astype(dtype).astype(np.float32) if x.dtype.kind == "f" else x
+    given = {
+        name: rounding(x.astype(np.float32), low, Summed) for name, x in a.items() if name != "positions"
+    }
+    with np.errstate(all="ignore"):
+        y = trace_outputs(case, a | given, tape=LowTape(low, within=Summed))["y"]
+    return plain(y).astype(dtype)
 
 
 VARIANTS = {"between": between, "flash": flash, "eager": eager, "sums": sums}

@@ -18,6 +18,7 @@ from peref.golden.judge.report import Report
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import versioned
+from peref.golden.spec.entries import asked_in
 from peref.golden.spec.files import Tensor, read_tensors, strict_json
 from peref.golden.spec.rule import CLASSES, beyond, verdict_on
 from peref.store import is_file, read_bytes
@@ -27,8 +28,8 @@ RULES = ("golden", "allclose", "bits")
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs, by name; how many tensors agree; names that the second has not, where that is no
-    difference.
+    """What differs, by name; how many tensors agree; names of the first that are not compared: the second has
+    them not, or in a dtype in which they are not asked.
     """
 
     rule: str
@@ -72,7 +73,8 @@ def compare_files(
     rule = rule or ("golden" if budgets else "allclose")
     golden, deep = rule == "golden", depths(first) if rule == "golden" else {}
     wanted = [name for name in sorted(a) if not golden or name in budgets or not name.endswith((":a", ":b"))]
-    missing, both = ([name for name in wanted if (name in b) == there] for there in (False, True))
+    held = lambda name: name in b and not (golden and not asked_in(b[name].dtype, name.partition(":")[0]))
+    missing, both = ([name for name in wanted if held(name) == there] for there in (False, True))
     differ = {name: f"only in {first}" for name in missing if not golden}
     differ |= {name: f"only in {second}" for name in sorted(b.keys() - a.keys())}
     if not both and (golden or not differ):

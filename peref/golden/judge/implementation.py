@@ -23,7 +23,7 @@ from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
 from peref.golden.spec.book import Book
-from peref.golden.spec.entries import Entry
+from peref.golden.spec.entries import Entry, asked_in
 from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, narrowed
 
 
@@ -121,8 +121,9 @@ def check_function(
     """The report on function(case, inputs) -> outputs, None for what it does not claim; in float64 beside
     `single`, that in float32, where refusals and laws were asked.
     """
+    asked = lambda entry: pick(entry) and asked_in(DTYPES[dtype], entry.id)
     # a program is given numbers of the grid in its dtype by Runner, which has one that NumPy has not
-    came, errors = run_function(function, book, pick, "f64" if isinstance(function, Runner) else dtype, vjp)
+    came, errors = run_function(function, book, asked, "f64" if isinstance(function, Runner) else dtype, vjp)
     more: Any = {"errors": errors, "asked": DTYPES[dtype], "gradients": vjp, "single": single}
     more |= {} if single else {"outcomes": held(function, book, pick, dtype)}
     return check_tensors(book, came, pick, limit=limit, **more)

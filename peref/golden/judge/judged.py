@@ -15,11 +15,11 @@ import numpy as np
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order
-from peref.golden.judge.report import NothingRan, Report
+from peref.golden.judge.report import OUT_OF_RANGE, NothingRan, Report
 from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result, listed_by
 from peref.golden.judge.wire import has_no_dtype
 from peref.golden.spec.book import Book
-from peref.golden.spec.entries import Entry
+from peref.golden.spec.entries import Entry, asked_in
 from peref.golden.spec.files import Tensor, narrowed
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
 
@@ -54,6 +54,7 @@ def check_tensors(
     """
     results: list[Result] = []
     missing: list[tuple[str, str]] = []
+    not_asked: list[str] = []
     not_run, errors, kinds = [], errors or {}, {name.upper() for name in dtypes}
     known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
     echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
@@ -64,6 +65,10 @@ def check_tensors(
     for entry in filter(pick, book.entries.values()):
         every = {name: given.get(f"{entry.id}:{name}") for name in entry.outputs}
         came = {name: x for name, x in every.items() if x and x.dtype not in others}
+        asked_for = [asked] if asked else [x.dtype for x in came.values()]
+        if not all(asked_in(dtype, entry.id) for dtype in asked_for):
+            not_asked.append(entry.id)
+            continue
         results += judged_case(entry, came, limit, asked)
         if entry.id in errors:
             continue
@@ -77,11 +82,13 @@ def check_tensors(
         results += [Result(entry, n, None, wrong, False, asked=asked, aside=MISSING) for n in owed]
     if not (results or asked):
         tensors, cases = counted(len(given), "tensor"), counted(len(not_run), "case was", "cases were")
-        raise NothingRan(f"nothing was compared: {tensors} came, {cases} asked for; names are CASE:TENSOR")
+        rest = f"{len(not_asked)} {OUT_OF_RANGE}" if not_asked else "names are CASE:TENSOR"
+        raise NothingRan(f"nothing was compared: {tensors} came, {cases} asked for; {rest}")
     if single:
         results = beside_single(results, single, limit)
     told, probable, uncomputed = with_traps(results)
     more |= {"missing": tuple(missing), "gradients": gradients, "asked": asked, "uncomputed": uncomputed}
+    more |= {"not_asked": tuple(not_asked)}
     return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
 
 

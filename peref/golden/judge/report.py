@@ -16,6 +16,8 @@ from peref.golden.judge.result import AGAIN, FULL_NAMES, Outcome, Result, listed
 from peref.golden.judge.unexplained import Unexplained, unexplained
 from peref.golden.spec.book import Book
 
+OUT_OF_RANGE = "not asked in float16: numbers on the way leave its range"
+
 
 class NothingRan(PerefError):
     """No tensor was compared."""
@@ -47,6 +49,7 @@ class Report:
     asked: str = ""  # the dtype that was asked for
     # dtype -> cases of which nothing came in it, and something in another
     unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    not_asked: tuple[str, ...] = ()  # cases that are left out in float16, where right code does not pass them
 
     @cached_property
     def failed(self) -> list[Result]:
@@ -85,7 +88,8 @@ class Report:
     @cached_property
     def left_out(self) -> dict[str, str]:
         """Case -> why it was not compared."""
-        return {**dict.fromkeys(self.not_run, "not run"), **self.skipped}
+        unasked = dict.fromkeys(self.not_asked, OUT_OF_RANGE)
+        return {**dict.fromkeys(self.not_run, "not run"), **self.skipped, **unasked}
 
     @cached_property
     def owed(self) -> list[tuple[str, str]]:
@@ -138,7 +142,7 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     NothingRan where all are empty.
     """
     found: dict[str, Any] = {}
-    for part in ("results", "outcomes", "probable", "not_run", "missing"):
+    for part in ("results", "outcomes", "probable", "not_run", "not_asked", "missing"):
         found[part] = tuple(chain(*(getattr(one, part) for one in reports)))
     for part in ("errors", "skipped", "crashes", "raised_wide", "uncomputed"):
         found[part] = dict(chain(*(getattr(one, part).items() for one in reports)))
@@ -160,6 +164,7 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     judged = report.results or any(o.held is not None for o in report.outcomes)
     if not (judged or report.errors or report.crashes):
         left = f", {len(report.skipped)} skipped" if report.skipped else ""
+        left += f", {len(report.not_asked)} {OUT_OF_RANGE}" if report.not_asked else ""
         asked = counted(len(report.not_run), "case was", "cases were")
         raise NothingRan(f"nothing was compared: {asked} asked for and none was claimed{left}")
     return report
@@ -186,6 +191,7 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "not_answered": report.unanswered,
         "errors": dict(report.errors),
         "skipped": report.skipped,
+        "not_asked": dict.fromkeys(report.not_asked, OUT_OF_RANGE),
         "crashes": report.crashes,
         "probable": [one.data() for one in report.probable],
         "unexplained": [asdict(one) for one in report.unexplained],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from peref import share
 from peref.errors import counted
 from peref.golden.diagnosis.summary import Probable
-from peref.golden.judge.report import Report, classes_of, verdict_in
+from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, verdict_in
 from peref.golden.judge.result import MISSING, Result
 from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
@@ -124,6 +124,7 @@ def also_words(report: Report) -> list[str]:
 def rest_words(report: Report) -> list[str]:
     """How many laws and refusals hold, and which cases were not run."""
     found = [f"{counted(len(report.not_run), 'case')} not run"]
+    found += [f"{len(report.not_asked)} {OUT_OF_RANGE}"] if report.not_asked else []
     for level, *what in (
         ("refuse", "refused as it must be", "refused as they must be"),
         ("law", "law holds", "laws hold"),

@@ -21,7 +21,7 @@ from peref.golden.judge.judged import DTYPES, judged_case, with_traps
 from peref.golden.judge.selection import ASKED, Pick
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book
-from peref.golden.spec.entries import Entry
+from peref.golden.spec.entries import Entry, asked_in
 from peref.golden.spec.rule import CLASSES
 
 
@@ -107,8 +107,13 @@ def trials(
     pick = Pick(**{fields[name]: as_tuple(x) for name, x in asked.items()})
     several = len(as_tuple(dtypes)) > 1
     each = product(filter(pick, book.entries.values()), as_tuple(dtypes))
-    found = [Trial(one, f"{one.id}-{dtype}" if several else one.id, dtype, limit) for one, dtype in each]
+    found = [
+        Trial(one, f"{one.id}-{dtype}" if several else one.id, dtype, limit)
+        for one, dtype in each
+        if asked_in(DTYPES[dtype], one.id)
+    ]
     if not found:
-        left = ", ".join(f"{name}={words}" for name, words in vars(pick).items() if words)
+        asked = vars(pick) | {"dtypes": as_tuple(dtypes)}
+        left = ", ".join(f"{name}={words}" for name, words in asked.items() if words)
         raise Misuse(f"no golden case is left by {left}; see: {share.program()} golden show")
     return found
