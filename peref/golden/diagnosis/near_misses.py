@@ -34,6 +34,22 @@ def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
     return found
 
 
+def stored_too(bad: list[Answer], flag: str) -> Trap | None:
+    """A bug of another flag whose numbers came in each failing case that has them stored, where none of this
+    flag is.
+    """
+    found: dict[Trap, list[bool]] = {}
+    for answer in bad:
+        came = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
+        for miss in answer.entry.words["near_miss"]:
+            if miss["tensor"] in answer.wrong:
+                trap = Trap(miss["trap"], miss["words"])
+                found.setdefault(trap, []).append(trap in came)
+    every = [trap for trap, came in found.items() if all(came)]
+    others = (trap for trap in every if not trap.flag.startswith(COMPUTED))
+    return None if any(trap.flag == flag for trap in every) else next(others, None)
+
+
 def likeness(answer: Answer) -> list[tuple[float, Trap]]:
     """How far the error at the probes of each near miss lies along the line to that near miss: the size of a
     cosine, largest first.

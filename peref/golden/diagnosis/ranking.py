@@ -29,7 +29,7 @@ from peref.golden.diagnosis import (
     traces,
 )
 from peref.golden.diagnosis.answer import Answer, Trap
-from peref.golden.diagnosis.near_misses import of_flags, of_near_misses
+from peref.golden.diagnosis.near_misses import of_flags, of_near_misses, stored_too
 from peref.golden.diagnosis.support import (
     Family,
     Said,
@@ -108,9 +108,10 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
     said.sort(key=lambda one: (not one.whole, -one.weight))
-    rivals = (one for one in said[1:] if one.whole and one.alone and one.says_much)
-    if rival := next(rivals, None):
-        said[0] = added_words(said[0], f"{rival.trap.flag} gives as much: {rival.trap.words}")
+    rivals = (one.trap for one in said[1:] if one.whole and one.alone and one.says_much)
+    stored = stored_too(bad, said[0].trap.flag) if said and probes else None
+    if rival := next(rivals, stored):
+        said[0] = added_words(said[0], f"{rival.flag} gives as much: {rival.words}")
         said[0] = replace(said[0], alone=False)
     if said and not said[0].whole and (left := uncomputed_words(bad)):
         said[0] = added_words(said[0], left)
