@@ -1,7 +1,8 @@
 // CUDA's words for g++: a kernel file compiled behind this text runs on the CPU, block after block, each thread of a block a fiber.
 //
-// A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many.
-// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, of warps, each of
+// A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many;
+// until then it is not resumed. A member that has ended without arriving, and fibers of which none can go on, are errors. A fiber that has
+// ended goes on with the next block on the same stack, and so do those of the next launch. The order of blocks, of warps, each of
 // which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too
 // soon is then another fiber's number, or the NaN that shared memory starts with. Warp collectives go through slots, with a barrier between writing
 // and reading.
@@ -32,14 +33,18 @@ constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
 constexpr int MOST_SENT = 128;
 enum Failure { NONE, DIVERGENT, STUCK, BEYOND, MISALIGNED, CROSSED };
 
+struct Group { int members, arrivals, ended; };
 struct Way { char *to; const char *from; int bytes; };
-struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives, sent; Way ways[MOST_SENT]; };
+struct State { int arrived[2]; bool ended; int collectives, sent; Group *group; int goal; };  // of a fiber in one block
+struct Fiber { jmp_buf at; bool begun; State now; };
 static Fiber fibers[MOST];
+static Way ways[MOST][MOST_SENT];
+static Group block, warps[MOST / 32];
 static unsigned slots[2][MOST][WORDS];
 static char *stacks, *dynamic;
+static int room = -1;  // bytes of dynamic shared memory there are
 static jmp_buf scheduler;
 static int me, threads;
-static long moves;
 static Failure failure;
 static void (*kernel)(void **);
 static void **arguments;
@@ -47,7 +52,7 @@ static unsigned long long state;
 
 static unsigned below(unsigned n) {
   state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-  return (unsigned)((state >> 32) % n);
+  return (unsigned)((state >> 32) * n >> 32);
 }
 
 static void shuffle(int *order, int n) {
@@ -59,33 +64,36 @@ static void give_way() {
   if (!_setjmp(fibers[me].at)) _longjmp(scheduler, 1);
 }
 
-static void wait(int group, int first, int stop) {
-  int mine = ++fibers[me].arrived[group];
-  moves++;
-  for (int k = first; k < stop; k++)
-    while (fibers[k].arrived[group] < mine) {
-      if (fibers[k].ended) failure = DIVERGENT;
-      give_way();
-    }
+// Nobody is two barriers ahead, so all have arrived when together they have as often.
+static bool may_go_on(const State &one) { return one.group->arrivals >= one.goal; }
+
+static void wait(int kind, Group &group) {
+  State &mine = fibers[me].now;
+  mine.group = &group, mine.goal = ++mine.arrived[kind] * group.members, group.arrivals++;
+  while (!may_go_on(mine)) {
+    if (group.ended) failure = DIVERGENT;
+    give_way();
+  }
 }
 
 static int warp_begin() { return me & ~31; }
-static int warp_end() { return warp_begin() + 32 < threads ? warp_begin() + 32 : threads; }
-static void warp_barrier() { wait(1, warp_begin(), warp_end()); }
+static int warp_end() { return warp_begin() + warps[me / 32].members; }
+static void warp_barrier() { wait(1, warps[me / 32]); }
 
 // Puts `words` numbers where the warp sees them; the row of the other lanes' numbers. Two rows take turns, so that nobody writes what is still read.
 static unsigned (*exchange(const unsigned *given, int words))[WORDS] {
-  unsigned(*row)[WORDS] = slots[fibers[me].collectives++ & 1];
+  unsigned(*row)[WORDS] = slots[fibers[me].now.collectives++ & 1];
   std::memcpy(row[me], given, words * sizeof(unsigned));
   warp_barrier();
   return row + warp_begin();
 }
 
 static void body() {
-  kernel(arguments);
-  fibers[me].ended = true;
-  moves++;
-  _longjmp(scheduler, 1);
+  for (;;) {
+    kernel(arguments);
+    fibers[me].now.ended = true, block.ended++, warps[me / 32].ended++;
+    give_way();
+  }
 }
 
 static void resume(int k) {
@@ -103,27 +111,34 @@ static void resume(int k) {
   setcontext(&fresh);
 }
 
-// As far as a warp comes alone.
-static void run_warp(int first) {
-  int order[32], lanes = threads - first < 32 ? threads - first : 32;
-  for (long before = -1; before != moves && !failure;) {
-    before = moves;
+// Whether it comes further, if only to a failure.
+static bool ready(const State &one) { return !one.ended && (may_go_on(one) || one.group->ended); }
+
+// As far as a warp comes alone; whether it came further.
+static bool run_warp(int first) {
+  int order[32], lanes = warps[first / 32].members;
+  for (bool ran = false;; ran = true) {
+    int k = 0;
+    while (k < lanes && !ready(fibers[first + k].now)) k++;
+    if (k == lanes || failure) return ran;
     shuffle(order, lanes);
-    for (int k = 0; k < lanes && !failure; k++)
-      if (!fibers[first + order[k]].ended) resume(first + order[k]);
+    for (k = 0; k < lanes && !failure; k++)
+      if (ready(fibers[first + order[k]].now)) resume(first + order[k]);
   }
 }
 
 static void run_block() {
-  static int order[MOST];
-  std::memset(fibers, 0, sizeof fibers);
-  for (long before = -1; before != moves && !failure;) {
-    before = moves;
-    shuffle(order, (threads + 31) / 32);
-    for (int k = 0; k < (threads + 31) / 32 && !failure; k++) run_warp(32 * order[k]);
+  int order[MOST / 32], count = (threads + 31) / 32;
+  block = {threads, 0, 0};
+  for (int k = 0; k < count; k++) warps[k] = {threads - 32 * k < 32 ? threads - 32 * k : 32, 0, 0};
+  for (int k = 0; k < threads; k++) fibers[k].now = {{0, 0}, false, 0, 0, &block, 0};
+  for (bool ran = true; ran && !failure;) {
+    ran = false;
+    shuffle(order, count);
+    for (int k = 0; k < count && !failure; k++) ran |= run_warp(32 * order[k]);
   }
-  for (int k = 0; k < threads && !failure; k++)
-    if (!fibers[k].ended) failure = STUCK;
+  if (block.ended < threads && !failure) failure = STUCK;
+  for (int k = 0; k < threads && failure; k++) fibers[k].begun = false;  // where it stopped nobody goes on
 }
 
 template <class... A, std::size_t... K> void spread(void (*f)(A...), void **a, std::index_sequence<K...>) { f(*(A *)a[K]...); }
@@ -136,28 +151,30 @@ extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *
   using namespace emulated;
   kernel = call, arguments = a, failure = NONE, state = seed * 2654435769u + 88172645463325252u;
   gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]}, threads = block[0] * block[1] * block[2];
-  stacks = (char *)std::malloc((long)threads * STACK);
-  char *line = (char *)std::aligned_alloc(16, (shared + GUARD + 15) / 16 * 16);
-  dynamic = line;
-  std::memset(line + shared, 0xff, GUARD);
+  if (!stacks) stacks = (char *)std::malloc((long)MOST * STACK);
+  if (shared > room) {
+    std::free(dynamic);
+    dynamic = (char *)std::aligned_alloc(16, (shared + GUARD + 15) / 16 * 16), room = shared;
+  }
+  char *guard = dynamic + shared;
+  std::memset(guard, 0xff, GUARD);
   int blocks = grid[0] * grid[1] * grid[2], *order = (int *)std::malloc(blocks * sizeof(int));
   shuffle(order, blocks);
   for (int k = 0; k < blocks && !failure; k++) {
     int n = order[k];
     blockIdx = {n % gridDim.x, n / gridDim.x % gridDim.y, n / gridDim.x / gridDim.y};
-    std::memset(line, 0xff, shared);
+    std::memset(dynamic, 0xff, shared);
     if (__start_shared) std::memset(__start_shared, 0xff, __stop_shared - __start_shared);
     run_block();
   }
-  for (int c = 0; c < GUARD && !failure; c++)
-    if (line[shared + c] != (char)0xff) failure = BEYOND;
-  std::free(order), std::free(line), std::free(stacks);
+  if (!failure && (guard[0] != (char)0xff || std::memcmp(guard, guard + 1, GUARD - 1))) failure = BEYOND;
+  std::free(order);
   return failure;
 }
 
 #define DYNAMIC_SHARED(name) char *name = emulated::dynamic
 
-static inline void __syncthreads() { emulated::wait(0, 0, emulated::threads); }
+static inline void __syncthreads() { emulated::wait(0, emulated::block); }
 static inline int __syncthreads_and(int yes) {
   static int votes[emulated::MOST];
   votes[emulated::me] = yes;
@@ -237,12 +254,13 @@ template <bool TURNED> static inline void ldmatrix(unsigned *to, Where row) {
 
 // What is sent arrives when the thread waits for it, and until then nobody has it.
 static inline void send(Where to, const void *from, int bytes) {
-  emulated::Fiber &mine = emulated::fibers[emulated::me];
+  emulated::State &mine = emulated::fibers[emulated::me].now;
+  emulated::Way *ways = emulated::ways[emulated::me];
   if ((unsigned long long)to % bytes || (unsigned long long)from % bytes) emulated::failure = emulated::MISALIGNED;
   for (int k = 0; k < mine.sent; k++)
-    if (mine.ways[k].to == to) emulated::failure = emulated::CROSSED;
+    if (ways[k].to == to) emulated::failure = emulated::CROSSED;
   if (mine.sent == emulated::MOST_SENT) emulated::failure = emulated::BEYOND;
-  else mine.ways[mine.sent++] = {(char *)to, (const char *)from, bytes};
+  else ways[mine.sent++] = {(char *)to, (const char *)from, bytes};
 }
 static inline void cp_async(Where to, const void *from, bool there) {
   if ((unsigned long long)from % 16) emulated::failure = emulated::MISALIGNED;
@@ -250,10 +268,11 @@ static inline void cp_async(Where to, const void *from, bool there) {
 }
 static inline void cp_async_word(Where to, const void *from) { send(to, from, 4); }
 static inline void cp_async_wait() {
-  emulated::Fiber &mine = emulated::fibers[emulated::me];
+  emulated::State &mine = emulated::fibers[emulated::me].now;
+  emulated::Way *ways = emulated::ways[emulated::me];
   for (int k = 0; k < mine.sent; k++)
-    if (mine.ways[k].from) std::memcpy(mine.ways[k].to, mine.ways[k].from, mine.ways[k].bytes);
-    else std::memset(mine.ways[k].to, 0, mine.ways[k].bytes);
+    if (ways[k].from) std::memcpy(ways[k].to, ways[k].from, ways[k].bytes);
+    else std::memset(ways[k].to, 0, ways[k].bytes);
   mine.sent = 0;
 }
 
