@@ -291,19 +291,20 @@ def test_float64(tmp_path):
     [*((name, "float32") for name in names()), *((name, "float64") for name in ONE_OF_EACH_HOOK)],
 )
 def test_a_stopped_run_goes_on_to_the_same_bits(name, dtype, tmp_path):
-    """Stopped after steps 1, 3 and 4 and resumed each time, a run leaves the checkpoint and metrics of one
-    that was let go.
+    """Stopped after step 1, one of each hook after 3 and 4 too, and resumed each time, a run leaves the
+    checkpoint and metrics of one that was let go.
     """
-    recipe = replace(SMALL, steps=5, dtype=dtype)
+    stops = ((1, 1), (2, 3), (1, 4))[: 3 if name in ONE_OF_EACH_HOOK else 1]
+    recipe = replace(SMALL, steps=stops[-1][1] + 1, dtype=dtype)
     whole, run = (made(tmp_path, tiny(name), recipe) for _ in range(2))
     finish(whole)
-    for count, at in ((1, 1), (2, 3), (1, 4)):
+    for count, at in stops:
         *_, step, last = finish(run, stopping=after(count))
         assert last == {"event": "stopped", "step": at}
         assert step["saved"]
         assert run.checkpoints[-1] == at
     start, *_ = finish(run)
-    assert start["step"] == 4
+    assert start["step"] == at
     assert result(run) == result(whole)
 
 
