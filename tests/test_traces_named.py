@@ -490,3 +490,18 @@ def test_each_flag_of_the_traces(book, flag, encoding):
 
     found = named(answers(book, encoding, program))
     assert found[0][0] == FORMS.get(flag, flag), found
+
+
+@pytest.mark.parametrize("encoding", ["mamba", "retnet"])
+def test_of_states_that_are_no_numbers_nothing_is_guessed(book, encoding):
+    """Any formula that gives NaN there would fit; where the first came is said. The same of infinities."""
+    tamper = lambda state, fresh: {n: x * np.nan for n, x in clean(state, fresh).items()}
+    entry = book.entries["alibi.op/default"]
+    bias = np.where(np.arange(5) < 4, entry.want("bias"), -np.inf)
+    for answer, words, where in (
+        (answers(book, encoding, lambda case, a: layer(case, a, tamper)), "NaN", "y[0, 4, 0] of"),
+        ([Answer(entry, {"bias": Tensor("F64", bias)})], "infinities", "bias[0, 0, 4] of alibi.op/default"),
+    ):
+        (one,) = weighed(answer)
+        assert (one.trap.flag, one.trap.words) == ("", f"{words} came, and all that is finite is right")
+        assert one.trap.evidence.startswith(f"first at {where}")

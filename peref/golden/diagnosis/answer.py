@@ -197,6 +197,19 @@ class Answer:
         """Whether it came and passes."""
         return self.verdicts.get(name, False)
 
+    @cached_property
+    def unreal(self) -> Trap | None:
+        """NaN or infinities that came, where they are all that is wrong: no formula can be read off them."""
+        found = None
+        for name in self.wrong:
+            x, verdict = self.wide(name), self.held_against(name, self.want(name))
+            if x is None or verdict is None or (verdict.wrong("C") & np.isfinite(x)).any():
+                return None
+            at = tuple(map(int, np.argwhere(verdict.wrong("C"))[0]))
+            words = f"{'NaN' if np.isnan(x[at]) else 'infinities'} came, and all that is finite is right"
+            found = found or Trap("", words, f"first at {name}{list(at)} of {self.entry.id}")
+        return found
+
     def far(self, name: str) -> bool:
         """Whether it is farther from what is expected than arithmetic of few digits makes it: by more than
         a part of the terms it is the sum of.
