@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from check import same
 from emulated.device import Fault, Function
 from emulated.twins import emulated, sent
 from fake_device import Device
@@ -184,20 +185,42 @@ for name, (op, _, settings) in OPS.items():
     )
 
 
+def on_tape(cupy, name):
+    """The tape of a call with its arrays and place on the device, and its result."""
+    op, arrays, settings = CALLS[name]
+    there, settings = sent(cupy, arrays), {k: sent(cupy, s) for k, s in settings.items()}
+    tape, counts = Tape(), Device.now.counts
+    before = counts["syncs"], counts["copies"]
+    y = op(*(tape.watch(a) if a is not None and a.dtype.kind == "f" else a for a in there), **settings)
+    assert (counts["syncs"], counts["copies"]) == before
+    return tape, y[0] if isinstance(y, tuple) else y
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_no_op_waits_or_copies(name):
     """Forward and backward, with arrays and place on the device: such a step can be recorded."""
-    op, arrays, settings = CALLS[name]
     with emulated() as cupy:
-        there, settings = sent(cupy, arrays), {k: sent(cupy, s) for k, s in settings.items()}
-        tape, counts = Tape(), Device.now.counts
-        before = counts["syncs"], counts["copies"]
-        leaves = [tape.watch(a) if a is not None and a.dtype.kind == "f" else a for a in there]
-        y = op(*leaves, **settings)
-        y = y[0] if isinstance(y, tuple) else y
+        tape, y = on_tape(cupy, name)
+        before = Device.now.counts["syncs"], Device.now.counts["copies"]
         tape.gradients(y, cupy.ones(y.shape, y.dtype))
         assert cupy.emulated.launched
-        assert (counts["syncs"], counts["copies"]) == before
+        assert (Device.now.counts["syncs"], Device.now.counts["copies"]) == before
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_backward_runs_a_second_time(name):
+    """To the same gradients, for it changes nothing that forward saved; the loss, which does, refuses."""
+    with emulated() as cupy:
+        tape, y = on_tape(cupy, name)
+        ((op, saved, inputs, _),), dy = tape.entries, cupy.full(y.shape, 2, y.dtype)
+        wants = (tuple(a is not None for a in inputs),) if op.selective else ()
+        found = lambda: [None if g is None else g.get() for g in op.backward(saved, dy, *wants)]
+        first = found()
+        if name == "cross_entropy":
+            with pytest.raises(RuntimeError, match="its backward changes what forward saved and runs once"):
+                found()
+        else:
+            same([g for g in found() if g is not None], [g for g in first if g is not None], 0)
 
 
 def test_adamw_neither():

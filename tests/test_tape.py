@@ -76,6 +76,14 @@ def test_unused_leaf_gets_zeros(tape):
     same(tape.gradients(double(a), np.ones(3))[b], np.zeros((2, 2), np.float32), 0)
 
 
+def test_gradients_are_taken_once(tape):
+    """A second time the tape is empty, which is said: all gradients would be zeros."""
+    y = double(tape.watch(np.ones(3)))
+    tape.gradients(y, np.ones(3))
+    with pytest.raises(ValueError, match="were taken and it is empty; run forward again"):
+        tape.gradients(y, np.ones(3))
+
+
 def test_leaf_itself(tape):
     """The gradient of a leaf with respect to itself is dy."""
     a = tape.watch(np.ones(3))

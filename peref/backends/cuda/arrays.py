@@ -60,11 +60,6 @@ def packs(x: Any, n: int | None = None) -> int:
     return blocks((x.size if n is None else n) * x.dtype.itemsize, PACK)
 
 
-def packs_kept(x: Any) -> int:
-    """How many packs a lane keeps of a row of x [M,C]: of a short one few, for then more are under way."""
-    return HELD if packs(x, x.shape[1]) <= LONG_ROW else HELD_LONG
-
-
 def shared_out(x: Any, keeps: int) -> tuple[tuple[int], int, int]:
     """Grid and block for the rows of x [M,C], and how many warps have one, 1, 2, 4 .. 16: as many as it
     takes for each lane to keep all that it has.
@@ -73,6 +68,14 @@ def shared_out(x: Any, keeps: int) -> tuple[tuple[int], int, int]:
     W = next((n for n in (1, 2, 4, 8) if n * 32 * keeps >= row), 16)
     threads = max(THREADS, 32 * W)
     return (blocks(len(x), threads // (32 * W)),), threads, W
+
+
+def kernel_for_rows(x: Any, short: str, long: str) -> tuple[str, tuple[int], int, int]:
+    """The kernel for the rows of x [M,C], and what `shared_out` says of it: of short rows a lane keeps few
+    packs, for then more are under way.
+    """
+    is_short = packs(x, x.shape[1]) <= LONG_ROW
+    return short if is_short else long, *shared_out(x, HELD if is_short else HELD_LONG)
 
 
 def flat(x: Any) -> Any:

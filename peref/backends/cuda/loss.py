@@ -4,17 +4,7 @@ stay on the device.
 
 from typing import Any
 
-from peref.backends.cuda.arrays import (
-    HELD,
-    HELD_LONG,
-    THREADS,
-    fit,
-    flat,
-    one_line,
-    packs_kept,
-    real,
-    shared_out,
-)
+from peref.backends.cuda.arrays import THREADS, fit, flat, kernel_for_rows, one_line, real
 from peref.backends.cuda.launch import launch
 from peref.tape import Op, Var
 from peref.xp import namespace
@@ -32,14 +22,21 @@ def cross_entropy_forward(logits: Any, targets: Any, *, pulled: bool) -> tuple[A
     nll, count, y = xp.empty(M, "float32"), xp.empty((), "float32"), xp.empty((), dtype)
     d = xp.empty_like(x) if pulled else None
     launch("loss.count_asked", (1,), ADDING, count, t, M)
-    grid, threads, W = shared_out(x, packs_kept(x))
-    kernel = {HELD: "loss.nll_rows_2", HELD_LONG: "loss.nll_rows_8"}[packs_kept(x)]
+    kernel, grid, threads, W = kernel_for_rows(x, "loss.nll_rows_2", "loss.nll_rows_8")
     launch(kernel, grid, threads, nll, d, x, t, count, M, V, W, real=dtype)
     launch("loss.nll_mean", (1,), ADDING, y, nll, count, M, real=dtype)
-    return y, d if d is None else d.reshape(logits.shape), nll.reshape(targets.shape)
+    return y, [] if d is None else [d.reshape(logits.shape)], nll.reshape(targets.shape)
 
 
-def cross_entropy_backward(d: Any, dy: Any) -> tuple[Any, None]:
+def cross_entropy_backward(saved: list[Any], dy: Any) -> tuple[Any, None]:
+    """The gradient in `saved`, times dy in place, which no second call can do: it is taken out of the list.
+    Raises RuntimeError where it is gone.
+    """
+    if not saved:
+        raise RuntimeError(
+            "cross_entropy: its backward changes what forward saved and runs once; run forward again"
+        )
+    d = saved.pop()
     launch("loss.times_dy", (SEEING,), THREADS, d, dy, d.size, real=d.dtype)
     return d, None
 

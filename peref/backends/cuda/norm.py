@@ -4,11 +4,10 @@ from typing import Any
 
 from peref.backends.cuda.arrays import (
     HELD,
-    HELD_LONG,
     fit,
     flat,
+    kernel_for_rows,
     one_line,
-    packs_kept,
     real,
     shared_out,
     sum_parts,
@@ -32,8 +31,7 @@ def normed(x: Any, w: Any, b: Any, eps: float, centred: bool, more: Any = None) 
     if more is not None:
         fit("norm: x and what is added", x.shape, more.shape)
         more, total = flat(more), xp.empty_like(a)
-    kernel = {HELD: "norm.norm_forward_2", HELD_LONG: "norm.norm_forward_8"}[packs_kept(a)]
-    grid, threads, W = shared_out(a, packs_kept(a))
+    kernel, grid, threads, W = kernel_for_rows(a, "norm.norm_forward_2", "norm.norm_forward_8")
     launch(kernel, grid, threads, y, total, mean, r, a, more, w, b, *a.shape, W, eps, real=dtype)
     saved = a if total is None else total, mean, r, w, b is not None
     return y.reshape(x.shape), saved, None if total is None else total.reshape(x.shape)
