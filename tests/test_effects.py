@@ -1,7 +1,10 @@
 """What a backend does to the whole process is said where one asks for it, in backends.get."""
 
 import ast
+import ctypes
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from peref import backends
+from peref.backends import blas
 
 SAID = {  # the call or the assignment -> the words for it
     "mallopt": "malloc keeps",
@@ -78,6 +82,11 @@ def mapped():
     before, array = ask().hblks, np.empty(100_000_000, np.uint8)
     return ask().hblks > before
 
+def mask():
+    before = os.umask(0)
+    os.umask(before)
+    return before
+
 def blas():
     from peref.backends import blas
     return blas.threads()
@@ -96,7 +105,7 @@ WATCHED = {
     "locale": lambda: locale.setlocale(locale.LC_ALL),
     "interpreter": lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.excepthook),
     "streams": lambda: (sys.stdin, sys.stdout, sys.stderr),
-    "folder": lambda: (os.getcwd(), os.umask(os.umask(0))),
+    "folder": lambda: (os.getcwd(), mask()),
     "threads": threading.active_count,
     "BLAS's threads": blas,  # the last: this imports of peref
 }
@@ -122,10 +131,11 @@ print(json.dumps([name for name, look in WATCHED.items() if repr(look()) != befo
 '''
 
 
-def changed(name="numpy", asked="", planted=""):
-    """What a process that uses the library has otherwise than before."""
+def changed(name="numpy", asked="", planted="", **variables):
+    """What a process that uses the library, with these variables, has otherwise than before."""
     text = WATCHED.replace("NAME", repr(name)).replace("ASKED", asked).replace("PLANTED", planted)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    env = os.environ | variables
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, env=env)
     assert not done.returncode, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -153,9 +163,12 @@ def test_a_process_is_after_a_call_as_it_was_before(name, asked, said):
 
 
 def test_a_change_of_the_process_is_seen():
-    """One of each kind, and nothing else."""
+    """Of every kind that is watched, and nothing else."""
     planted = {
         "gc": "gc.set_threshold(600)",
+        "numba's threads": "numba.set_num_threads(1)",
+        "numba": "numba.core.config.OPT = 1",
+        "malloc": "ctypes.CDLL(None).mallopt(-4, 0)",  # M_MMAP_MAX: the system is asked for none apart
         "warnings": "warnings.simplefilter('ignore')",
         "signals": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "environment": "os.environ['A'] = 'b'",
@@ -164,5 +177,15 @@ def test_a_change_of_the_process_is_seen():
         "locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
         "interpreter": "sys.setrecursionlimit(2000)",
         "random numbers": "np.random.seed(1)",
+        "streams": "sys.stdin = open(os.devnull)",
+        "folder": "os.umask(0o7)",
+        "threads": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+        "BLAS's threads": "ask, use = peref.backends.blas.calls(); use(3 - ask())",  # 1 or 2
     }
-    assert changed(planted="; ".join(planted.values())) == planted.keys()
+    assert set(re.findall(r'^    "(.+?)": ', WATCHED, re.M)) == planted.keys()
+    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
+        del planted["malloc"]  # not glibc
+    if blas.calls() is None:
+        del planted["BLAS's threads"]  # Accelerate
+    two = {"OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2"}
+    assert changed(planted="import peref; " + "; ".join(planted.values()), **two) == planted.keys()
