@@ -172,11 +172,6 @@ def of_last(at: At, T: int) -> At:
     return replace(at, i=at.i[..., at.S - T :])
 
 
-def rotation_of_keys(pe: Encoding, p: Arrays, at: At) -> Any:
-    """That of the keys where there are fewer queries, else None: it is theirs."""
-    return hooks.rotation(pe, p, at.j, at.n) if at.T < at.S else None
-
-
 def as_many(q: Any, S: int) -> Any:
     """q [B,H,T,D] behind rows of 0, so that there are S of them."""
     B, H, T, D = q.shape
@@ -231,8 +226,8 @@ def rotate(
     facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "L": L}
     layer, p = prepared(name, ("rotate",), facts, S, options, params, seed, dtype)
     at = of_last(place(name, layer, dtype, S, positions, B, n=n), q.shape[2])
-    rotary, keys = hooks.rotation(layer.pe, p, at.i, at.n), rotation_of_keys(layer.pe, p, at)
-    return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
+    rotary, of_keys = hooks.rotation(layer.pe, p, at.i, at.n), hooks.rotation_of_keys(layer.pe, p, k, at)
+    return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, of_keys=of_keys)
 
 
 def bias(
@@ -312,8 +307,8 @@ def attention(
     at = layer.place(place(name, layer, dtype, S, positions, B, seg, n=n, **seen))
     T, q = q.shape[2], as_many(q, S) if layer.pe.features else q  # something of every token
     at = of_last(at, q.shape[2])
-    turning = layer.of_heads(p, layer.factor(at.i)) | {"keys": rotation_of_keys(layer.pe, p, at)}
-    return last_rows(hooks.attend_heads(PLAIN, layer.pe, p, q, k, v, x, at, **turning)[0], T)
+    how = layer.of_heads(p, layer.factor(at.i))
+    return last_rows(hooks.attend_heads(PLAIN, layer.pe, p, q, k, v, x, at, **how)[0], T)
 
 
 def probabilities(name: str, q: Any, k: Any, **given: Any) -> Any:

@@ -114,12 +114,19 @@ def with_position(pe: Encoding, p: Arrays, x: Any, i: Any) -> Any:
     return add_position(x, position_rows(pe, p, i)) if pe.embed else x
 
 
-def turn_heads(be: Backend, q: Any, k: Any, rotary: Any, *, layout: str, keys: Any = None) -> tuple[Any, Any]:
+def turn_heads(
+    be: Backend, q: Any, k: Any, rotary: Any, *, layout: str, of_keys: Any = None
+) -> tuple[Any, Any]:
     """q and k, turned by what `rotation` gives, k by what it gives for the keys where that is another."""
     if rotary is None:
         return q, k
-    (angle, gain_q, _), (of_keys, _, gain_k) = rotary, keys or rotary
-    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, of_keys, gain_k, layout=layout)
+    (angle, gain_q, _), (at_keys, _, gain_k) = rotary, of_keys or rotary
+    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, at_keys, gain_k, layout=layout)
+
+
+def rotation_of_keys(pe: Encoding, p: Arrays, k: Any, at: At) -> Any:
+    """That of k [B,G,S,D] where these are more than the queries, else None: it is theirs."""
+    return rotation(pe, p, at.j, at.n) if k.shape[2] > at.T else None
 
 
 def cosines(be: Backend, q: Any, k: Any, s: Any) -> tuple[Any, Any]:
@@ -165,23 +172,24 @@ def attend_heads(
     factor: Any = None,
     temperature: Any = None,
     made: Any = None,
-    keys: Any = None,
 ) -> tuple[Any, State]:
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`; and that cache then.
 
-    Without a cache (None) nothing is kept. x [B,T,C], the layer's input, feeds features. `made` are the
-    tables of the place, where layers share them, `keys` the rotation of keys that are at other places;
-    softcap and sinks are those of ops/attention.py; q and k are `cosines` of `cosine` [H], and queries are
-    multiplied with `factor` [T] or [B,T], and with `temperature` [H], where there are some.
+    Without a cache (None) nothing is kept, and there may be more keys than queries, which are then the last.
+    x [B,T,C], the layer's input, feeds features. `made` are the tables of the place and what turns q and k,
+    where layers share them; softcap and sinks are those of ops/attention.py; q and k are `cosines` of
+    `cosine` [H], and queries are multiplied with `factor` [T] or [B,T], and with `temperature` [H], where
+    there are some.
     """
-    rotary, table = made or place_tables(be, pe, p, at)
+    rotary, table, turn = made or (*place_tables(be, pe, p, at), None)
     q, k = cosines(be, q, k, cosine)  # [B,H,T,D], [B,G,T,D]
     q = q if factor is None else tempered(q, temperature, factor=factor)  # [B,H,T,D]
-    if callable(rotary):
-        q, k, v = rotary(q, k, v, layout=layout)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
+    if turn:
+        q, k, v = turn(q, k, v, layout=layout)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
     else:
-        q, k = turn_heads(be, q, k, rotary, layout=layout, keys=keys)  # [B,H,T,D], [B,G,T,D]
-    if any(a is not None for a in (rotary, cosine, factor)):
+        of_keys = rotation_of_keys(pe, p, k, at)
+        q, k = turn_heads(be, q, k, rotary, layout=layout, of_keys=of_keys)  # [B,H,T,D], [B,G,T,D]
+    if any(a is not None for a in (rotary, turn, cosine, factor)):
         q, k = be.note("q_turned", q), be.note("k_turned", k)
     if pe.features or pe.attend or pe.score:
         p = widened(be, p)

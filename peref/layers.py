@@ -121,7 +121,7 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
 def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
     """The attention sublayer on normed x [B,T,C]."""
     be, pe, p, at = this.be, this.cfg.encoding(layer), this.inside[layer], this.places[layer]
-    made, how = this.tables[layer][:2], settings_of_heads(this, layer)
+    made, how = this.tables[layer][:3], settings_of_heads(this, layer)
     q, k, v = map(be.note, "qkv", projected(this, layer, x))  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
     o, new = hooks.attend_heads(be, pe, p, q, k, v, x, at, old, made=made, **how)  # [B,H,T,D]
     o = be.note("heads", o)

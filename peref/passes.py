@@ -25,8 +25,9 @@ OF_TOKEN = attrgetter("cross", *(name for name in UNUSUAL if name not in (*AROUN
 class Tables(NamedTuple):
     """What the place decides of a layer, the same in every layer that is alike."""
 
-    rotation: Any  # angle [...,T,R/2], gain_q, gain_k; or what Backend.rotation makes of them
+    rotation: Any  # angle [...,T,R/2], gain_q, gain_k; None where nothing turns, or `turn` does it
     distances: Any  # [H,N]
+    turn: Callable | None  # what turns q and k at once (Backend.turning)
     factor: Any  # on queries, [T] or [B,T]
     token: Callable | None  # the whole layer in one call (Backend.token)
 
@@ -84,8 +85,8 @@ def start_pass(
                 how = {"norm": cfg.norm, "eps": cfg.eps, "scale": hooks.softmax_scale(pe, cfg.D)}
                 token = be.token(*tables, at=place, **sizes, **how, layout=layer.layout)
             rotary, distances = tables
-            rotary = be.rotation(*rotary) if be.rotation and rotary else rotary
-            made[alike] = Tables(rotary, distances, factor, token)
+            turn = be.turning(*rotary) if be.turning and rotary else None
+            made[alike] = Tables(None if turn else rotary, distances, turn, factor, token)
         found.append(made[alike])
     beside = None
     if memory is not None:

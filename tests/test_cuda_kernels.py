@@ -173,12 +173,12 @@ def test_q_and_k_are_turned_together(H, G, D, half, layout, kind):
             drawn = (random(*shape, seed=seed).astype(dtype) for seed, shape in enumerate(shapes))
             q, dq, k, dk, v, dv = map(send, drawn)
             angle, *gains = map(send, given)
-            rotation = turn.rotation(angle, *gains)
+            turned = turn.turning(angle, *gains)
             found = []
             for _ in range(2):
                 tape = Tape()
                 leaves = [tape.watch(x) for x in (q, k, v)]
-                ys = rotation(*leaves, layout=layout)
+                ys = turned(*leaves, layout=layout)
                 back = tape.gradients(tuple(ys), (dq, dk, dv))
                 found = [*(y.value for y in ys), *(back[x] for x in leaves)]
             assert cupy.emulated.launched == ["tables"] * made + ["turn"] * 4
@@ -199,7 +199,7 @@ def test_one_angle_for_all_tokens(shape):
             cupy.asarray(random(*shape)),
             (cupy.asarray(random(1, 2, 5, 8, seed=n).astype(np.float32)) for n in range(3)),
         )
-        found = turn.rotation(angle, None, None)(q, k, v, layout="half")
+        found = turn.turning(angle, None, None)(q, k, v, layout="half")
         for x, y in zip((q, k), found[:2], strict=True):
             same(y.get(), turn.turn.forward(x, angle, None, layout="half")[0].get(), 0)
 
@@ -208,7 +208,7 @@ def test_a_rotation_that_is_learned_is_left_as_it_is():
     """For `turn` has the gradient of the angles."""
     with emulated() as cupy:
         angle = Tape().watch(cupy.ones((3, 4), np.float64))
-        assert turn.rotation(angle, None, None) == (angle, None, None)
+        assert turn.turning(angle, None, None) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -741,6 +741,20 @@ def test_fewer_queries_than_keys_are_the_last(name, given):
         gradient(lambda q, k, v: peref.attention(name, q, k, v, **given), [last, k, v])
 
 
+@pytest.mark.parametrize("name", ["rope", "xpos"])
+def test_keys_turn_where_they_are_also_by_tables_that_were_made(name):
+    """Those of the place of fewer queries, which say nothing of keys that stand before them."""
+    q, k, v, _ = qkvx()
+    pe, at = Config(pe=((name, {}),), H=H, G=G, D=D, C=C, L=T, layers=1).layer(0).pe, At.of(T)
+    at = direct.of_last(at, 3)
+    made = (*hooks.place_tables(model.PLAIN, pe, {}, at), None)
+    for given in (made, None):
+        o, _ = hooks.attend_heads(
+            model.PLAIN, pe, {}, q[:, :, -3:], k, v, None, at, layout="half", made=given
+        )
+        same(o, peref.attention(name, q, k, v, L=T)[:, :, -3:], 1e-13)
+
+
 @pytest.mark.parametrize("name", [name for name in names() if get(name).features])
 def test_one_query_of_what_reads_every_token(name):
     """Gates and maps are of all keys, so x is too; the gradient goes to it by way of them."""

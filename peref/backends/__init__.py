@@ -66,8 +66,8 @@ class Backend:
     linears: Callable | None = None
     # (x, y, w, b, eps, norm) -> x + y, and its norm, "rms" or "layer"
     add_norm: Callable | None = None
-    # (angle, gain_q, gain_k) -> the same, or what turns q and k: (q, k, v, layout) -> q, k, v
-    rotation: Callable | None = None
+    # (angle, gain_q, gain_k) -> what turns q and k by them, (q, k, v, layout) -> q, k, v; None: `turn` does
+    turning: Callable | None = None
     token: Callable | None = None  # (rotation, table, ...) -> what computes a layer for one token
     # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes
     # one

@@ -226,16 +226,16 @@ class At:
         first = stop - max(min(widths), 1) if widths and not self.keeps_all else 0
         if first <= 0:
             return None
-        near = np.arange(first, stop)[None]
+        recent = np.arange(first, stop)[None]
         if self.everywhere is None:
-            return near
+            return recent
         far = self.everywhere[:, :first]
         if self.seg is not None:
             far = far & (self.seg[:, :first] == self.seg[:, stop - 1 : stop])
         count = int(far.sum(1).max())
         columns = np.argsort(far, 1, kind="stable")[:, first - count :]  # those that are seen, in order
         columns = np.where(np.take_along_axis(far, columns, 1), columns, -1)
-        return np.concatenate([columns, np.broadcast_to(near, (len(columns), near.shape[1]))], 1)
+        return np.concatenate([columns, np.broadcast_to(recent, (len(columns), recent.shape[1]))], 1)
 
     @property
     def T(self) -> int:
@@ -265,9 +265,9 @@ class At:
     def see(self) -> Any:
         """Which key each query sees, bool, [T,S] or with segments [B,1,T,S]."""
         xp = namespace(self.i)
-        ahead = xp.arange(self.S - self.T, self.S)[:, None] - xp.arange(self.S)  # [T,S], in slots
-        past = ahead >= 0 if self.causal else ahead == ahead
-        seen = past if self.window is None else past & (abs(ahead) < self.window)
+        back = xp.arange(self.S - self.T, self.S)[:, None] - xp.arange(self.S)  # [T,S], in slots
+        past = back >= 0 if self.causal else back == back
+        seen = past if self.window is None else past & (abs(back) < self.window)
         if self.apart is None and self.everywhere is None:
             return seen
         seen = self._beside(seen, self.apart)

@@ -156,13 +156,13 @@ def for_each_token(both: tuple[Any, Any], T: int) -> list[Any]:
     return [xp.ascontiguousarray(xp.broadcast_to(a, (b, G, T, half))) for a in both]
 
 
-def rotation(angle: Any, gain_q: Any, gain_k: Any) -> Any:
-    """What turns q and k, (q, k, v, layout) -> both turned, v: by tables that are made now. The same three
-    where some are on a tape, for `turn` has their gradients. v is there for its gradient, which comes to lie
-    beside those of q and k: all three are then one product.
+def turning(angle: Any, gain_q: Any, gain_k: Any) -> Any:
+    """What turns q and k, (q, k, v, layout) -> both turned, v: by tables that are made now. None where some
+    of the three are on a tape, for `turn` has their gradients. v is there for its gradient, which comes to
+    lie beside those of q and k: all three are then one product.
     """
     if any(isinstance(a, Var) for a in (angle, gain_q, gain_k)):
-        return angle, gain_q, gain_k
+        return None
 
     def turned(q: Any, k: Any, v: Any, *, layout: str) -> tuple[Any, Any, Any]:
         real("turn", value(q), value(k), value(v))
