@@ -89,7 +89,8 @@ def gone_on(
     name: str, seed: int, after: str, count: int | None, minutes: float
 ) -> tuple[dict[str, Any], list[Any]]:
     """What the cases of a seed came to, and the cases. Of a campaign whose cases are EVERY one that there is
-    it goes on with those whose digest is beyond `after`.
+    it goes on with those whose digest is beyond `after`, and then from the first: those that are new lie
+    anywhere.
     """
     campaign, code = campaign_of(name), CODE()
     size = getattr(campaign, "size", lambda case: 1)
@@ -99,7 +100,7 @@ def gone_on(
     drawn = campaign.cases(random.Random(0 if every else seed), 0 if every else count)
     whole = sum(map(size, drawn))
     if every:
-        drawn = sorted((case for case in drawn if digest_of(case) > after), key=digest_of)[:count]
+        drawn = sorted(drawn, key=lambda case: (digest_of(case) <= after, digest_of(case)))[:count]
     run: dict[str, Any] = {"seed": seed, "code": code, "faults": 0, "mutants": []}
     run |= {"of": whole, "until": after} if every else {}
     done: Counter[str] = Counter()
