@@ -19,6 +19,7 @@ import time
 import weakref
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -28,7 +29,7 @@ import peref
 from peref import backends, data, records, runs
 from peref.cli import explain, main
 from peref.cli import run as run_cli
-from peref.cli.app import group
+from peref.cli.app import COMMANDS, group
 from peref.cli.options import Given
 from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
@@ -591,6 +592,24 @@ def test_list_shows_every_encoding(cli):
         assert f"{name} ({wanted(kind)})" in " ".join(out.split()), name
     assert "table[512,128]" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(("wide", "most"), [(80, 80), (200, 100)])
+def test_lines_are_as_long_as_a_terminal_shows(cli, monkeypatch, wide, most):
+    monkeypatch.setenv("COLUMNS", str(wide))
+    monkeypatch.setattr("peref.cli.text.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    assert most - 10 < max(map(len, cli("list", "--pe", "deltanet,rope")[1].splitlines())) <= most
+
+
+def test_help_fits_a_terminal_of_80_columns(cli, monkeypatch):
+    """Each command in one line; arguments, which have no words of their own, stand in the usage alone."""
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = cli("--help")[1].partition("Commands:\n")[2]
+    assert len(commands.splitlines()) == len(COMMANDS)
+    for name in COMMANDS:
+        out = cli(name, "--help")[1]
+        assert max(map(len, out.splitlines())) <= 80
+        assert not re.search(r"^  \S+\n  -", out, re.M), name
 
 
 def test_help_names_every_command_and_default(cli):

@@ -11,29 +11,26 @@ from peref.cli.signals import Signals
 from peref.errors import did_you_mean
 
 COMMANDS = {  # name -> the module whose `command` it is, and what it does
-    "train": ("train", "Train a small language model with an encoding, or go on with a run."),
+    "train": ("train", "Train a small language model with an encoding, or resume a run."),
     "eval": ("evaluate", "Evaluate a run: loss by length and by position."),
-    "compare": ("compare", "Compare encodings, trained alike, beyond their length: table and report."),
-    "sweep": ("sweep", "Train and evaluate a grid, in several processes or on a cluster."),
-    "search": ("search", "Search divisors of RoPE's frequencies for longer text, as LongRoPE does."),
-    "report": (
-        "page_of_runs",
-        "Look at runs: learning, loss, attention beyond the length, parameters, on a page.",
-    ),
+    "compare": ("compare", "Train encodings alike and compare them at longer lengths."),
+    "sweep": ("sweep", "Train and evaluate a grid, in processes or on a cluster."),
+    "search": ("search", "Search RoPE's frequencies for longer text, as LongRoPE does."),
+    "report": ("page_of_runs", "Write a page about runs: learning, loss, attention, parameters."),
     "import": ("import_model", "Make a run of a published model: config.json and safetensors."),
-    "export": ("export_model", "Write a run that was imported as a published model."),
-    "trace": ("trace", "Write every tensor of a forward pass, to find where another engine's differ."),
+    "export": ("export_model", "Write an imported run as a published model."),
+    "trace": ("trace", "Write every tensor of a forward pass, to compare an engine with."),
     "generate": ("generate", "Continue a prompt with a trained model."),
     "runs": ("runs", "List runs, or remove some."),
     "warmup": ("warmup", "Compile all kernels of the numba backend in advance."),
-    "show": ("show", "Draw what an encoding does, or say what the config.json of a public model means."),
+    "show": ("show", "Draw an encoding, or explain a public model's config.json."),
     "check": ("check", "Check tensors, a function or a program against the golden files."),
     "matrix": ("matrix", "Make one table of the reports of several implementations."),
     "diff": ("diff", "Compare two files or folders of tensors."),
-    "explain": ("flags", "Explain a flag of the golden files."),
-    "golden": ("golden", "Verify, show and pack the golden files; make vectors for a shape of your own."),
+    "explain": ("flags", "Explain a bug that `check` names."),
+    "golden": ("golden", "Verify, show or pack golden files; make some for your own shape."),
     "list": ("listing", "List every encoding: hook, formula, options, parameters, paper."),
-    "laws": ("laws", "Check an encoding, built in or ./FILE.py of your own, against the laws."),
+    "laws": ("laws", "Check gradients, causality and more of an encoding, also yours."),
     "data": ("data", "List the texts to train on."),
 }
 
@@ -70,7 +67,8 @@ class Commands(Group):
         return named + click.Command.shell_complete(self, ctx, incomplete)
 
 
-ABOUT = f"""The reference for how position enters a transformer: train, evaluate and compare encodings.
+ABOUT = f"""The reference for how position enters a transformer. Check your implementation, compare
+encodings, or read how one works.
 
 Start with:  {share.program()} train --pe alibi --len 512
 """

@@ -41,7 +41,7 @@ DOCUMENT = schema.fields(
 )
 @options.encoding_option(
     "--cycle cycles",
-    "Also a model whose layers take turns, as with train --pe; may be said several times.",
+    "Also a model whose layers take turns, as with train --pe; may be given several times.",
     metavar="NAME,NAME[,NAME...]",
     multiple=True,
 )

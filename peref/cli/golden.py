@@ -58,8 +58,9 @@ def archive_command(given: Given) -> Document:
 @option("--rebuild", "Also compute every case anew, and compare.", bool)
 @options.encoding_option("--pe own", "The file of your own encoding, to rebuild.", metavar="./FILE.py")
 def verify_command(given: Given) -> Document:
-    """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where
-    --against or --rebuild finds a change.
+    """Check every digest, word and tensor of golden files.
+
+    Exit codes: 0 they are as they were made, 1 --against or --rebuild finds a change, 3 they are not.
     """
     book = open_book(folder_of(given.folder))
     encodings = {vectors.words["encoding"] for vectors in book.vectors}
@@ -133,7 +134,7 @@ def case_lines(entry: Entry, tensors: dict[str, np.ndarray]) -> Iterator[str]:
         if name in (next(iter(words["inputs"]), ""), next(iter(entry.outputs), "")):
             yield "\ninputs" if name in words["inputs"] else "\nexpected"
         yield f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {words['axes'].get(name, '')}"
-        yield np.array2string(x, threshold=sys.maxsize, floatmode="unique", max_line_width=text.WIDTH)
+        yield np.array2string(x, threshold=sys.maxsize, floatmode="unique", max_line_width=text.columns())
 
 
 def settings_line(value: object) -> str:

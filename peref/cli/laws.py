@@ -1,7 +1,6 @@
 """laws: what an encoding must keep, and what it claims."""
 
 from dataclasses import asdict
-from textwrap import fill
 
 from peref.cli import options, text
 from peref.cli.options import Document, Given
@@ -58,5 +57,4 @@ def line(verdict: Verdict) -> str:
 
 def indented(words: str, first: str = "", rest: int = 4) -> str:
     """Wrapped, behind `first`."""
-    later = " " * rest
-    return fill(words, text.WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False)
+    return text.folded(words, first, rest)

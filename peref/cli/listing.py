@@ -47,9 +47,11 @@ def encoding_lines(
     for name, why in refused.items():
         yield text.labelled(name, f"not here: {why}") + "\n"
     yield text.labelled("settings", "; ".join(f"{name} ({kind})" for name, kind in of_layers.items())) + "\n"
-    yield "Settings are of a layer, wherever they mean something; docs/cli.md says what they are. Set one, or"
-    yield "an option, with --set NAME=VALUE, of one member of a cycle with --set INDEX.NAME=VALUE."
-    yield f"Shapes are those of a layer at length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads."
+    yield text.folded(
+        "A setting belongs to a layer; docs/cli.md says what each is. Set one, or an option, with --set "
+        "NAME=VALUE; of one member of a cycle with --set INDEX.NAME=VALUE. Shapes are those of a layer at "
+        f"length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads."
+    )
 
 
 def from_packages() -> tuple[list[str], dict[str, str]]:

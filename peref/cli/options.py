@@ -271,7 +271,7 @@ class Command(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         rest = "Other options" if any(hasattr(param, "section") for param in self.params) else "Options"
         for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
+            if (record := param.get_help_record(ctx)) and record[1]:  # the usage has the arguments
                 sections.setdefault(getattr(param, "section", rest), []).append(record)
         for title, records in sections.items():
             with formatter.section(title):

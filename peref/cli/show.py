@@ -62,7 +62,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 @option(
     "--config public",
     "A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it. "
-    "Said twice: in what two models differ, and from which layer on.",
+    "Given twice: in what two models differ, and from which layer on.",
     options.FILE,
     multiple=True,
 )

@@ -64,8 +64,8 @@ class Sweeps(options.Subcommands):
 
 @click.group("sweep", cls=Sweeps, context_settings={"ignore_unknown_options": True})
 def command() -> None:
-    """Train and evaluate every point of a grid that SWEEP.toml says: `sweep SWEEP.toml` is `sweep all
-    SWEEP.toml`. Stopped or killed and called again, it goes on.
+    """Train and evaluate every point of the grid in SWEEP.toml: `sweep SWEEP.toml` is `sweep all SWEEP.toml`.
+    Stopped or killed and called again, it goes on.
     """
 
 

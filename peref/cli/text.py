@@ -3,6 +3,8 @@
 import json
 import math
 import shlex
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,11 +31,20 @@ def document(value: Mapping[str, Any]) -> str:
     return json.dumps(finite(value), indent=2, allow_nan=False)
 
 
+def columns() -> int:
+    """How long lines may be: WIDTH, and no longer than the terminal is wide, where stdout is one."""
+    return min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+
+
+def folded(text: str, first: str = "", later: int = 0) -> str:
+    """`text` behind `first`, in lines that begin with so many blanks."""
+    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, columns(), initial_indent=first, subsequent_indent=" " * later, **how)
+
+
 def labelled(name: str, text: str) -> str:
     """`text` behind its name, wrapped under itself."""
-    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    name = name.ljust(LABEL)
-    return textwrap.fill(printable(text), WIDTH, initial_indent=name, subsequent_indent=" " * LABEL, **how)
+    return folded(printable(text), name.ljust(LABEL), LABEL)
 
 
 def block(title: str, parts: Mapping[str, Any]) -> str:
