@@ -140,19 +140,13 @@ def test_the_right_trap_is_named(book, held_out, least):
     assert sum(right) >= least * len(right)
 
 
-@pytest.mark.parametrize(
-    ("mutant", "encoding", "words"),
-    [
-        ("sandwich-mean", "sandwich", "sandwich.formula gives as much: you take the mean of the waves"),
-        ("slopes-halved", "alibi", "this flag is of much else besides"),
-        ("option-ignored", "learned", "this flag is of much else besides"),
-    ],
-)
-def test_a_name_that_others_fit_as_well_is_a_guess(book, mutant, encoding, words):
-    """The numbers stored of another bug came, or the flag is that of any factor or option."""
-    (wrong,) = (m for m in mutants() if m.name == mutant)
-    first = named.said_of(wrong, encoding, named.by_encoding(), book)[0]
-    assert words in first.trap.evidence
+def test_a_name_beside_the_stored_numbers_of_another_bug_is_a_guess(book):
+    """They came in every failing case that has them."""
+    (mean,) = (m for m in mutants() if m.name == "sandwich-mean")
+    first = named.said_of(mean, "sandwich", named.by_encoding(), book)[0]
+    assert first.trap.flag == "bias.scale"
+    assert "sandwich.formula gives as much: you take the mean of the waves" in first.trap.evidence
+    assert first.whole
     assert not first.alone
 
 

@@ -202,14 +202,13 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> Said:
         evidence += f", but gives something else in {len(lost)} of {len(kept)} cases that are right"
     elif kept:
         evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
-    vague = one.vague or (one.trap.flag in GENERAL_FLAGS and one.sure < 1)
-    evidence += "; this flag is of much else besides" if vague else ""
+    evidence += "; this flag is of much else besides" if one.vague else ""
     weight = sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0)
     whole = weight > ENOUGH and not one.invented
     gives = tuple(fit or 0.0 for _, fit in asked)
     misfit = sum(answer.misfit(one) for answer in some) ** 0.5 / len(some) ** 0.5 if whole else 0.0
     found = Said(replace(one.trap, evidence=evidence), one.sure * weight, one, not one.invented, whole)
-    return replace(found, alone=not vague, gives=gives, spoils=bool(lost), misfit=misfit)
+    return replace(found, alone=not one.vague, gives=gives, spoils=bool(lost), misfit=misfit)
 
 
 def where(one: Guess, fact: str) -> Guess:
