@@ -208,8 +208,6 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     if answer.wide("probabilities") is None:
         yield from of_blind(answer, case)
     if p is None or answer.right("probabilities"):
-        if answer.right("probabilities") and "out" in answer.wrong and answer.wide("out") is not None:
-            yield from of_values(answer, case)
         return
     g = answer.want("probabilities")
     see = np.broadcast_to(case.at.see, g.shape)
@@ -275,16 +273,3 @@ def of_blind(answer: Answer, case: Case) -> Iterator[Clue]:
     if off.any() and not (off & ~blind).any():
         what = "not 0" if np.isfinite(out[off]).any() else "not finite"
         yield Clue(Trap("mask.padding", f"a row that sees nothing is {what}"), 1, True)
-
-
-def of_values(answer: Answer, case: Case) -> Iterator[Clue]:
-    """The weights are right and what they weigh is not."""
-    out = answer.wide("out")
-    assert out is not None
-    p, v = answer.want("probabilities"), answer.a["v"]
-    size = 1e-3 * np.abs(answer.want("out")).max() + 1e-30
-    alike = lambda h, m: np.abs(p[:, h] @ v[:, m] - out[:, h]).max() < size
-    each = [[alike(h, m) for m in range(case.G)] for h in range(case.H)]
-    if case.G > 1 and all(any(row) for row in each):
-        reads = ", ".join(str(row.index(True)) for row in each)
-        yield Clue(Trap("gqa.order", f"query heads read values of heads {reads}"), 0.9, True)

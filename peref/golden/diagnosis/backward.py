@@ -40,14 +40,13 @@ Remade = Callable[[Callable], Callable]  # backward -> backward
 
 @dataclass(frozen=True)
 class Recorded:
-    """An op that was recorded: its name and which of its calls that was, and of each argument on the tape its
-    place among them, and which leaf it is and which use of it, None where it is none. `same`: there is one
-    such argument, of the shape of what comes.
+    """An op that was recorded: its name and which of its calls that was, and which of its arguments are on
+    the tape. `same`: there is one such argument, of the shape of what comes.
     """
 
     step: Step
     op: Op
-    uses: dict[int, tuple[int, int] | None]
+    given: list[int]
     same: bool
 
     @property
@@ -61,18 +60,13 @@ class Altered(Tape):
     def __init__(self, other: Callable[[Recorded], Callable] = lambda one: one.op.backward):
         super().__init__()
         self.other, self.seen = other, list[Recorded]()
-        self.count, self.used = Counter[str](), Counter[int]()
+        self.count = Counter[str]()
 
     def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], *results: Any) -> Any:
         name = op.forward.__name__.removesuffix("_forward")
-        leaves = {leaf.slot: n for n, leaf in enumerate(self.leaves)}
-        uses: dict[int, tuple[int, int] | None] = {}
-        for k, slot in ((k, x.slot) for k, x in enumerate(arrays) if getattr(x, "slot", None) is not None):
-            leaf = leaves.get(slot)
-            uses[k] = None if leaf is None else (leaf, self.used[leaf])
-            self.used.update([] if leaf is None else [leaf])
-        same = len(uses) == 1 and arrays[next(iter(uses))].shape == np.shape(results[0])
-        one = Recorded((name, self.count[name]), op, uses, same)
+        given = [k for k, x in enumerate(arrays) if getattr(x, "slot", None) is not None]
+        same = len(given) == 1 and arrays[given[0]].shape == np.shape(results[0])
+        one = Recorded((name, self.count[name]), op, given, same)
         self.count[name] += 1
         self.seen.append(one)
         return super().record(replace(op, backward=self.other(one)), saved, arrays, *results)
@@ -111,17 +105,6 @@ def at_step(step: Step, remade: Remade) -> Any:
     return on_tape(lambda one: remade(one.op.backward) if one.step == step else one.op.backward)
 
 
-def of_one_use(leaf: int, use: int) -> Any:
-    """The other uses of a leaf hand nothing back."""
-
-    def other(one: Recorded) -> Callable:
-        cut = {k for k, own in one.uses.items() if own and own[0] == leaf and own[1] != use}
-        less: Back = lambda got, *_: [None if k in cut else g for k, g in enumerate(got)]
-        return after_it(less)(one.op.backward) if cut else one.op.backward
-
-    return on_tape(other)
-
-
 def with_others(others: dict[str, Callable]) -> Any:
     """Ops of these names have another backward pass."""
     put = lambda back, other: remade(back, lambda _: other)
@@ -149,13 +132,9 @@ def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
     """One step of the backward pass is another."""
     tape = Altered()
     expected(case, answer.a, None, None, tape)
-    for leaf, count in sorted(tape.used.items()):
-        for n in range(count if 1 < count < 8 else 0):
-            said = f"an input that is used {count} times has the derivative of use {n + 1} alone"
-            yield guess("grad.sum", f"{said}; add them up", of_one_use(leaf, n))
     for one in tape.seen:
         call = f" (call {one.step[1] + 1})" if tape.count[one.name] > 1 else ""
-        for flag, words, change, sure in steps_back(one.name, [*one.uses], one.same):
+        for flag, words, change, sure in steps_back(one.name, one.given, one.same):
             said = f"the derivative of {one.name}{call} {words}"
             yield of_root(answer, guess(flag, said, at_step(one.step, change), sure))
 

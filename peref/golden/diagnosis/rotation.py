@@ -297,30 +297,6 @@ def of_turning(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     yield from of_angles(answer, case)
     if any(g is not None for g in gains_of(answer)):
         yield from of_power(answer)
-        yield from of_magnitudes(answer, case)
-
-
-MAGNITUDES = {
-    "0.1 ln(factor) + 1, that of YaRN": lambda s, L: 0.1 * np.log(s) + 1,
-    "sqrt(1 + ln(factor) / ln(L)), that of LongRoPE": lambda s, L: np.sqrt(1 + np.log(s) / np.log(L)),
-    "0.1 ln(factor): its 1 is missing": lambda s, L: 0.1 * np.log(s),
-}
-
-
-def of_magnitudes(answer: Answer, case: Case) -> Iterator[Guess]:
-    """The gain of another encoding, where the right one is made of the factor."""
-    for words, other in MAGNITUDES.items():
-
-        def change(case: Case, rotate: Any, *place: Any, other: Any = other) -> Any:
-            given = case.config.pe[0][1]
-            s, L = given["factor"], given.get("original") or case.L
-            phi, *gains = rotate(*place)
-            made = [f(s, L) for f in MAGNITUDES.values()]
-            known = lambda g: g is not None and np.abs(np.ravel(g)[0] - made).min() < 1e-9
-            return phi, *(np.full_like(g, other(s, L)) if known(g) else g for g in gains)
-
-        rotate = computed(lambda c: "factor" in c.config.pe[0][1], rotate=change)
-        yield guess(flag_of(answer, *whose_gain(answer)), f"your gain is {words}", rotate, 0.97)
 
 
 def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
