@@ -21,7 +21,6 @@ import numpy as np
 
 SHIM = Path(__file__).with_name("shim.h").read_text(encoding="utf-8")
 FLAGS = (
-    "-O1",
     "-std=c++17",
     "-shared",
     "-fPIC",
@@ -54,19 +53,19 @@ def folder_of_results():
 
 
 @cache
-def built(code, options):
-    """The shared library of a kernel text."""
+def built(code, options, level):
+    """The shared library of a kernel text, optimised at a level of g++'s."""
     names = re.findall(r"^KERNEL(?:_OF\(\w+\))? (\w+)\(", code, re.MULTILINE)
     calls = "\n".join(f'extern "C" void call_{n}(void **a) {{ emulated::invoke({n}, a); }}' for n in names)
     text = f"{SHIM}\n{code}\n{calls}\n"
-    defines = [o for o in options if o.startswith("-D")]
-    key = hashlib.sha256("\0".join((text, *FLAGS, *defines)).encode()).hexdigest()
+    flags = (level, *FLAGS, *(o for o in options if o.startswith("-D")))
+    key = hashlib.sha256("\0".join((text, *flags)).encode()).hexdigest()
     folder = folder_of_results()
     library = folder / f"{key[:32]}.so"
     if not library.exists():
         part = folder / f"{key[:32]}.{os.getpid()}.so"
         done = subprocess.run(
-            ["g++", *FLAGS, *defines, "-x", "c++", "-", "-o", part],
+            ["g++", *flags, "-x", "c++", "-", "-o", part],
             input=text,
             capture_output=True,
             text=True,
@@ -141,11 +140,13 @@ def attach(cupy, seed=1, edit=None):
     device = SimpleNamespace(seed=seed, edit=edit, launched=[], changed=0)
 
     def raw_module(*, code, options=()):
-        if device.edit and device.edit[0] in code:
+        edited = device.edit and device.edit[0] in code
+        if edited:
             device.changed += 1
             code = code.replace(*device.edit)
-        # a header of CUDA's, which a device has
-        library = built(code.replace("#include <cuda_bf16.h>\n", ""), tuple(options))
+        # a header of CUDA's, which a device has; to optimise an edit costs more than its one run or two
+        code, level = code.replace("#include <cuda_bf16.h>\n", ""), "-O0" if edited else "-O1"
+        library = built(code, tuple(options), level)
         return SimpleNamespace(
             compile=lambda: None, get_function=lambda name: Function(device, library, name)
         )
