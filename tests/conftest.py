@@ -29,11 +29,13 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
-@pytest.fixture(autouse=True)
-def idle(monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def idle():
     """What else runs on this machine changes nothing that the commands say."""
-    if find_spec("numba"):
-        monkeypatch.setattr("peref.backends.numba.host.ready_tasks", lambda: 0)
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("numba"):
+            patch.setattr("peref.backends.numba.host.ready_tasks", lambda: 0)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
