@@ -226,8 +226,8 @@ def rotate(
     facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "L": L}
     layer, p = prepared(name, ("rotate",), facts, S, options, params, seed, dtype)
     at = of_last(place(name, layer, dtype, S, positions, B, n=n), q.shape[2])
-    rotary, of_keys = hooks.rotation(layer.pe, p, at.i, at.n), hooks.rotation_of_keys(layer.pe, p, k, at)
-    return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, of_keys=of_keys)
+    rotary, keys = hooks.rotation(layer.pe, p, at.i, at.n), hooks.rotation_of_keys(layer.pe, p, k, at)
+    return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
 
 
 def bias(

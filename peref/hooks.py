@@ -114,14 +114,12 @@ def with_position(pe: Encoding, p: Arrays, x: Any, i: Any) -> Any:
     return add_position(x, position_rows(pe, p, i)) if pe.embed else x
 
 
-def turn_heads(
-    be: Backend, q: Any, k: Any, rotary: Any, *, layout: str, of_keys: Any = None
-) -> tuple[Any, Any]:
+def turn_heads(be: Backend, q: Any, k: Any, rotary: Any, *, layout: str, keys: Any = None) -> tuple[Any, Any]:
     """q and k, turned by what `rotation` gives, k by what it gives for the keys where that is another."""
     if rotary is None:
         return q, k
-    (angle, gain_q, _), (at_keys, _, gain_k) = rotary, of_keys or rotary
-    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, at_keys, gain_k, layout=layout)
+    (angle, gain_q, _), (of_keys, _, gain_k) = rotary, keys or rotary
+    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, of_keys, gain_k, layout=layout)
 
 
 def rotation_of_keys(pe: Encoding, p: Arrays, k: Any, at: At) -> Any:
@@ -187,8 +185,8 @@ def attend_heads(
     if turn:
         q, k, v = turn(q, k, v, layout=layout)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
     else:
-        of_keys = rotation_of_keys(pe, p, k, at)
-        q, k = turn_heads(be, q, k, rotary, layout=layout, of_keys=of_keys)  # [B,H,T,D], [B,G,T,D]
+        keys = rotation_of_keys(pe, p, k, at)
+        q, k = turn_heads(be, q, k, rotary, layout=layout, keys=keys)  # [B,H,T,D], [B,G,T,D]
     if any(a is not None for a in (rotary, turn, cosine, factor)):
         q, k = be.note("q_turned", q), be.note("k_turned", k)
     if pe.features or pe.attend or pe.score:

@@ -39,7 +39,7 @@ def command(given: Given) -> Document:
         if not given.as_json:
             print(line(verdict), flush=True)
     wrong = [verdict for verdict in found if not verdict.right]
-    tries = (indented(f"not tried: {choice}: {why}") for choice, why in refused.items())
+    tries = (text.folded(f"not tried: {choice}: {why}", later=4) for choice, why in refused.items())
     which = f"; wrong: {', '.join(v.law for v in wrong)}" if wrong else ""
     end = f"\n{len(found) - len(wrong)} of {len(found)} as they must be{which}"
     laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
@@ -51,10 +51,5 @@ def line(verdict: Verdict) -> str:
     """One law: what it says, or how it was refused; what broke stands under it."""
     first = f"{verdict.law.ljust(LAW)}{verdict.status.ljust(STATUS)}"
     refused = verdict.right and verdict.claimed is False and verdict.words
-    said = indented(refused or about(verdict.law), first, len(first))
-    return said if verdict.right else f"{said}\n{indented(verdict.words, ' ' * 4)}"
-
-
-def indented(words: str, first: str = "", rest: int = 4) -> str:
-    """Wrapped, behind `first`."""
-    return text.folded(words, first, rest)
+    said = text.folded(refused or about(verdict.law), first, len(first))
+    return said if verdict.right else f"{said}\n{text.folded(verdict.words, ' ' * 4, 4)}"
