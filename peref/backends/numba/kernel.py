@@ -124,8 +124,8 @@ class Kernel:
     def ready(self) -> Callable:
         """Compiled here unless it was, while no other process compiles it."""
         with ONE_AT_A_TIME:  # numba's level of optimisation is the same for all threads
-            alone = FOLDER and not (self.compiled or self.kept())
-            with locked(file_of(FOLDER, self.name)) if alone else nullcontext():
+            unmade = FOLDER and not (self.compiled or self.kept())
+            with locked(file_of(FOLDER, self.name)) if unmade else nullcontext():
                 self.compiled = self.compiled or self.made()
         return self.compiled
 

@@ -124,7 +124,7 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
         np.empty((e, d), np.float32),
         np.empty((RETENTION_CHUNK, e), np.float32),
     )
-    far, near = np.empty((RETENTION_CHUNK, d), np.float32), np.empty((RETENTION_CHUNK, d), np.float32)
+    q_into, k_out_of = np.empty((RETENTION_CHUNK, d), np.float32), np.empty((RETENTION_CHUNK, d), np.float32)
     for n in range((T + RETENTION_CHUNK - 1) // RETENTION_CHUNK - 1, -1, -1):
         first = n * RETENTION_CHUNK
         rows = min(RETENTION_CHUNK, T - first)
@@ -140,8 +140,8 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
         A *= within
         matmul(Z, G, VT, False, False)
         Z *= within
-        by_rows(K, out_of, near)
-        matmul(dV, near, S, False, False)  # through the state
+        by_rows(K, out_of, k_out_of)
+        matmul(dV, k_out_of, S, False, False)  # through the state
         matmul(dV, A, G, True, True)  # within the chunk
         across_lanes(ST, S)
         matmul(dK, V, ST, False, False)
@@ -157,9 +157,9 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
                 dk[b, first + r, h, c] = dK[r, c]
             for c in range(E):
                 dv[b, first + r, h, c] = dV[r, c]
-        by_rows(Q, into, far)
+        by_rows(Q, into, q_into)
         S *= over
-        matmul(S, far, G, True, True)
+        matmul(S, q_into, G, True, True)
     ds[b, h] = S
 
 
