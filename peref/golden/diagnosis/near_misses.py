@@ -36,7 +36,7 @@ def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
 
 def stored_too(bad: list[Answer], flag: str) -> Trap | None:
     """A bug of another flag whose numbers came in each failing case that has them stored, where none of this
-    flag is.
+    flag is; beside a flag of the encoding's own that of another of its own.
     """
     found: dict[Trap, list[bool]] = {}
     for answer in bad:
@@ -46,7 +46,9 @@ def stored_too(bad: list[Answer], flag: str) -> Trap | None:
                 trap = Trap(miss["trap"], miss["words"])
                 found.setdefault(trap, []).append(trap in came)
     every = [trap for trap, came in found.items() if all(came)]
-    others = (trap for trap in every if not trap.flag.startswith(COMPUTED))
+    own = own_flags(bad[0])
+    told = lambda trap: not trap.flag.startswith(COMPUTED) and (trap.flag in own or flag not in own)
+    others = filter(told, every)
     return None if any(trap.flag == flag for trap in every) else next(others, None)
 
 
