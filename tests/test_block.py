@@ -359,8 +359,7 @@ MISTAKES |= {
         "experts of all tokens", linear=noting_the_bias, routed=biased_choice
     ),
     "clamped: behind the sigmoid": put(
-        "clamped",
-        ACTIVATIONS={"swiglu_clamped": replace(activation.swiglu_clamped, forward=clamped_last)},
+        "clamped", ACTIVATIONS={"swiglu_clamped": replace(activation.swiglu_clamped, forward=clamped_last)}
     ),
     "experts: one more": unless("experts", experts_chosen=3),
     "experts: one less": unless("experts", experts_chosen=1),

@@ -142,10 +142,7 @@ def test_failures_are_summed_up(book, capsys, tmp_path):
     }
     assert {
         r["trap"]["flag"] for r in said["results"] if not r["passed"] and not r["tensor"].startswith("vjp.")
-    } == {
-        "rope.layout.half",
-        "bias.scale",
-    }
+    } == {"rope.layout.half", "bias.scale"}
     right = {name: x for name, x in out.items() if name.startswith("rope.table")}
     code, text = cli(capsys, "check", dumped(tmp_path / "right.safetensors", right))
     assert (code, "PROBABLE" in text) == (0, False)
@@ -589,10 +586,7 @@ def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "said"),
     {
-        (
-            "--case",
-            "rope.op/defalt",
-        ): "--case rope.op/defalt: not in .*; did you mean rope.op/default",
+        ("--case", "rope.op/defalt"): "--case rope.op/defalt: not in .*; did you mean rope.op/default",
         ("--case", "zzz*"): "--case zzz.*; see: .* golden show$",
         ("--case", "rope.block/llama"): "--case rope.block/llama: only the full set has that; add --full$",
         ("--flag", "rope.layout.haf"): "did you mean rope.layout.half",

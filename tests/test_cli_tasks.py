@@ -180,10 +180,7 @@ REFUSED = {
     "few bytes": (["train", "--task", "mqar", "--model", "V=255"], "wants at least 256"),
     "another task": (["train", "--task", "revers", "--encoder", "rope"], "did you mean 'reverse'?"),
     "a text": (["train", *REVERSE, "--data", "text.txt"], "the task reverse has no text; leave out --data"),
-    "bytes of a text": (
-        ["train", *REVERSE, "--valid-bytes", "9"],
-        "leave out --valid-bytes, --causal",
-    ),
+    "bytes of a text": (["train", *REVERSE, "--valid-bytes", "9"], "leave out --valid-bytes, --causal"),
     "few letters": (
         ["train", *REVERSE, "--model", "V=10"],
         "V is 10; the letters of a task want at least 123",

@@ -755,11 +755,7 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
                 r"across_layers, window, chunk, .*, scale, softcap, cosine, sinks, experts, F$"
             ),
         ),
-        (
-            "none",
-            "base=2",
-            r"'none' has no option 'base'; its options are: window, chunk, .*, experts, F$",
-        ),
+        ("none", "base=2", r"'none' has no option 'base'; its options are: window, chunk, .*, experts, F$"),
         ("rwkv4", "window=2", r"'rwkv4' has no option 'window'; its options are: experts, F$"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),

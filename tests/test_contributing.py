@@ -43,11 +43,7 @@ def python(checkout, *args, **given):
     """A copy that is thrown away compiles no kernel, unless it is said that it does; what Python compiled of
     a file the next process finds.
     """
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(checkout),
-        "NUMBA_DISABLE_JIT": "1",
-    } | given
+    env = {**os.environ, "PYTHONPATH": str(checkout), "NUMBA_DISABLE_JIT": "1"} | given
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run([sys.executable, *args], cwd=checkout, env=env, capture_output=True, text=True)
 

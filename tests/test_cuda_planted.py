@@ -143,11 +143,7 @@ def caught(file, edit):
 
 
 PLANTED = {
-    "another distance": (
-        "attention",
-        "near[mine + r - l]",
-        "near[mine + r - l + 1]",
-    ),
+    "another distance": ("attention", "near[mine + r - l]", "near[mine + r - l + 1]"),
     "another distance for the keys": (
         "attention_backward",
         "near[KEYS ? l0 + l - mine - r : mine + r - l0 - l]",

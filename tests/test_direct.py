@@ -844,10 +844,7 @@ def bound_alone(name):
         (lambda q, k, v: peref.embed("sinusoidal", width=6, tokens=2.5), "the number of tokens is 2.5"),
         (lambda q, k, v: peref.embed("sinusoidal", width=0, tokens=2), "width is 0; expected a whole number"),
         (lambda q, k, v: peref.bias("alibi", heads=2.5, tokens=2), "H is 2.5; expected a whole number"),
-        (
-            lambda q, k, v: peref.bias("alibi", heads=2, positions=3),
-            "positions are []; expected [T]",
-        ),
+        (lambda q, k, v: peref.bias("alibi", heads=2, positions=3), "positions are []; expected [T]"),
         (lambda q, k, v: peref.mix("mamba", v[:, 0], heads=2.0), "heads is 2.0; expected a whole number"),
         (lambda q, k, v: peref.mix("alibi", v[:, 0], heads=1), "alibi fills bias and cannot do this"),
         (lambda q, k, v: peref.mix("retnet", v[:, 0], heads=3), "width 4 does not divide by 3 heads"),

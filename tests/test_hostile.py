@@ -195,10 +195,7 @@ def test_a_good_file_is_none():
     ]
     assert tensors(
         file_of({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}, b"\x80\x3f\x00\xc0"), "x"
-    )["x"].wide.tolist() == [
-        1.0,
-        -2.0,
-    ]
+    )["x"].wide.tolist() == [1.0, -2.0]
 
 
 def test_there_are_enough_of_them():

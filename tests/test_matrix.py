@@ -156,14 +156,7 @@ def test_the_command_writes_what_is_asked_for(capsys, written, tmp_path):
             "encoding": "rope",
             "level": "op",
             "cells": {
-                "a": {
-                    "class": "A",
-                    "dtypes": {"F32": "A"},
-                    "cases": 1,
-                    "of": 1,
-                    "used": 0.5,
-                    "lacks": None,
-                }
+                "a": {"class": "A", "dtypes": {"F32": "A"}, "cases": 1, "of": 1, "used": 0.5, "lacks": None}
             },
         }
     ]

@@ -343,7 +343,7 @@ CASES = {
         ([random(1), random(5, 3)], {}),
     ],
     "encodings.bias.kerple_power.power_kernel": [
-        ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),
+        ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {})
     ],
     "encodings.score.fire.share": [
         (

@@ -174,10 +174,7 @@ WRONG = {  # text of bad.py -> the line, and what is said
         f"{HEAD}def g(rng, *, x=1): pass\n"
         "def h(be, p, d, *, x=2): pass\n"
         "ENCODING = Encoding('a', 'b', init=g, bias=h)\n"
-    ): (
-        5,
-        "x has two defaults",
-    ),
+    ): (5, "x has two defaults"),
 }
 
 

@@ -805,10 +805,10 @@ def test_the_command(reference, capsys, tmp_path):
 def test_what_cannot_be_compared_is_said(reference, capsys):
     save_file({"other": np.zeros(3, np.float32)}, "other.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
-    assert (
-        code,
-        "no tensor in common with the reference; it has other, expected embedded, " in said,
-    ) == (2, True), said
+    assert (code, "no tensor in common with the reference; it has other, expected embedded, " in said) == (
+        2,
+        True,
+    ), said
     save_file({"embedded": np.zeros((1, 9, 32), np.int32)}, "other.safetensors")
     code, said = cli(capsys, "diff", "ref.safetensors", "other.safetensors")
     assert (code, "embedded has dtype I32; expected one of F64, F32, F16, BF16; " in said) == (2, True), said

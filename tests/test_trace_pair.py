@@ -306,7 +306,7 @@ REFUSED = {
     "generate mine --prompt TEXT": ["train", "--resume", "mine"],
     "the prompt is empty; give it at least one token": ["generate", "mine", "--prompt", ""],
     "the prompt is empty; give it": [
-        *("trace", "mine", "--prompt", "1", "--source", "", "-o", "r.safetensors"),
+        *("trace", "mine", "--prompt", "1", "--source", "", "-o", "r.safetensors")
     ],
     "say with --source what the first reads": ["trace", "mine", "--prompt", "1", "-o", "r.safetensors"],
     "trace its run whole": [
@@ -405,14 +405,7 @@ def test_what_transformers_saved_and_dumps(form, tmp_path, capsys, monkeypatch):
     net = hf.T5ForConditionalGeneration(hf.T5Config(**sizes, dropout_rate=0.0)).eval()
     net.save_pretrained("theirs")
     ours = reference(capsys, "--gradients")
-    line = [
-        sys.executable,
-        DUMPER,
-        "theirs",
-        "ref.json",
-        "dump.safetensors",
-        "--gradients",
-    ]
+    line = [sys.executable, DUMPER, "theirs", "ref.json", "dump.safetensors", "--gradients"]
     subprocess.run(line, check=True, capture_output=True)
     code, said = cli(capsys, "diff", "ref.safetensors", "dump.safetensors")
     assert (code, said.split(",")[0]) == (0, f"{len(ours)} tensors agree"), said

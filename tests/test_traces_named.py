@@ -301,10 +301,7 @@ OF_ROTATIONS = [
     (OneTokenOtherLayout, "rope.layout.half"),
     (LastOfChunkLost, "cache.state_dropped"),
 ]
-OF_BIASES = [
-    (OneRow, "cache.position_restarts"),
-    (CachedHeadsReversed, "bias.heads"),
-]
+OF_BIASES = [(OneRow, "cache.position_restarts"), (CachedHeadsReversed, "bias.heads")]
 
 
 def in_turn(encodings, bugs):

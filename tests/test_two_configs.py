@@ -70,11 +70,7 @@ APART = {
         LLAMA | {"attention_bias": True},
         [(ALL, {"qkv_bias": [False, True], "o_bias": [False, True]})],
     ),
-    "scale": (
-        GEMMA,
-        GEMMA | {"query_pre_attn_scalar": 64},
-        [(ALL, {"scale": [0.25, 0.125]})],
-    ),
+    "scale": (GEMMA, GEMMA | {"query_pre_attn_scalar": 64}, [(ALL, {"scale": [0.25, 0.125]})]),
     "softcap": (GEMMA, GEMMA | {"attn_logit_softcapping": None}, [(ALL, {"softcap": [50.0, None]})]),
     "temperature": (
         MINISTRAL,

@@ -74,11 +74,7 @@ def compiler():
     """(name, version, function of text, defines and architectures), or None where there is none."""
     if path := shutil.which("nvcc"):
         version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-        return (
-            "nvcc",
-            re.search(r"release (\S+),", version)[1],
-            lambda *given: nvcc(path, *given),
-        )
+        return ("nvcc", re.search(r"release (\S+),", version)[1], lambda *given: nvcc(path, *given))
     for place in sys.path:
         for path in sorted(Path(place or ".").glob("nvidia/*/lib/libnvrtc.so.*")):
             major, minor = ctypes.c_int(), ctypes.c_int()

@@ -78,17 +78,7 @@ def normed(y, weight, bias, eps):
 
 
 def mix(
-    p,
-    x,
-    i,
-    H,
-    D,
-    eps=64e-5,
-    unit_eps=1e-24,
-    value_gate="first",
-    form="recurrent",
-    v_first=None,
-    state=None,
+    p, x, i, H, D, eps=64e-5, unit_eps=1e-24, value_gate="first", form="recurrent", v_first=None, state=None
 ):
     """The state: the last token under x [1][C], wkv transposed [H][K][V] under s."""
     made = {name: [] for name in "rkvawgK"}

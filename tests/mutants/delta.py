@@ -68,10 +68,7 @@ MUTANTS = [
         "delta.decay",
         "A_log has another sign",
         DECAYING,
-        of(
-            None,
-            log_decay=forward(log_decay, lambda y, dt, a: -np.exp(-a)[:, None, None] * dt),
-        ),
+        of(None, log_decay=forward(log_decay, lambda y, dt, a: -np.exp(-a)[:, None, None] * dt)),
     ),
     Mutant(
         "delta-no-bias",
@@ -134,10 +131,7 @@ MUTANTS = [
         "delta.unit",
         "q and k are divided by the root of the mean of their squares",
         UNIT,
-        of(
-            None,
-            unit=forward(unit, lambda y, x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)),
-        ),
+        of(None, unit=forward(unit, lambda y, x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6))),
         held_out=True,
     ),
     Mutant(

@@ -152,11 +152,7 @@ MUTANTS = [
         for name in ("retention", "wkv6", "wkv7", "selective_scan", "delta")
     ),
     Mutant(
-        "chunk-forgets",
-        "mix.chunk",
-        "the state is lost where a chunk ends",
-        with_option("chunk"),
-        forgetful,
+        "chunk-forgets", "mix.chunk", "the state is lost where a chunk ends", with_option("chunk"), forgetful
     ),
     Mutant(
         "skip-negated",
@@ -249,11 +245,7 @@ MUTANTS = [
         held_out=True,
     ),
     Mutant(
-        "state-forgotten",
-        "cache.state_dropped",
-        "the state handed in is not read",
-        hooked("mix"),
-        forgotten,
+        "state-forgotten", "cache.state_dropped", "the state handed in is not read", hooked("mix"), forgotten
     ),
     Mutant(
         "state-transposed",

@@ -289,18 +289,12 @@ TRAPS = {
 MEANS = {
     "options": {"max_bias": "alibi.slopes.exponent"},
     "heads": {"*": "alibi.slopes.exponent", "not a power of two": "alibi.slopes.non_pow2"},
-    "functions": {
-        "fixed": "alibi.slopes.exponent",
-        "fixed.whole": "alibi.slopes.non_pow2",
-    },
+    "functions": {"fixed": "alibi.slopes.exponent", "fixed.whole": "alibi.slopes.non_pow2"},
 }
 
 NEEDED = {"across_layers": {"slopes": "learned"}}
 
-REFUSED = [
-    *refusals("alibi"),
-    refused("alibi", "op", "heads-0", "heads", "No heads.", facts={"H": 0}),
-]
+REFUSED = [*refusals("alibi"), refused("alibi", "op", "heads-0", "heads", "No heads.", facts={"H": 0})]
 
 LAWS = [
     *laws("alibi"),
@@ -325,7 +319,7 @@ MUTANTS = [
         ("alibi",),
         results(lambda b: b / 2, "bias"),
         held_out=True,
-    ),
+    )
 ]
 
 LATER = [
@@ -335,5 +329,5 @@ LATER = [
         "your max_bias is 6",
         ("alibi",),
         bugs.slopes(lambda H, most=8.0: bugs.SLOPES(H, 6.0)),
-    ),
+    )
 ]

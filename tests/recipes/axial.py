@@ -139,10 +139,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"ladder": "rope.axial.ladder", "max_freq": "rope.axial.ladder", "width": "rope.axial.axes"},
-    "functions": {
-        "ladders": "rope.axial.ladder",
-        "rotate": "rope.axial.axes",
-    },
+    "functions": {"ladders": "rope.axial.ladder", "rotate": "rope.axial.axes"},
 }
 
 REFUSED = [
@@ -151,9 +148,7 @@ REFUSED = [
     refused("axial", "op", "image-width-0", "setting", "An image without columns.", options={"width": 0}),
 ]
 
-LAWS = [
-    *laws("axial"),
-]
+LAWS = [*laws("axial")]
 
 
 # wrong implementations
@@ -213,5 +208,5 @@ MUTANTS = [
 ]
 
 LATER = [
-    Mutant("l-axial-7", "rope.axial.axes", "the width of your image is 7", ("axial",), with_options(width=7)),
+    Mutant("l-axial-7", "rope.axial.axes", "the width of your image is 7", ("axial",), with_options(width=7))
 ]

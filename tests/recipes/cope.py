@@ -132,9 +132,7 @@ REFUSED = [
     refused("cope", "attn", "npos-0", "setting", "A table without rows.", options={"npos": 0}),
 ]
 
-LAWS = [
-    *laws("cope"),
-]
+LAWS = [*laws("cope")]
 
 
 # wrong implementations
@@ -244,5 +242,5 @@ LATER = [
         "q e is doubled",
         ("cope",),
         inputs(**{"param.table": lambda e: 2 * e}),
-    ),
+    )
 ]

@@ -69,7 +69,7 @@ WHOLES = [
         calls=in_calls(CHUNKS),
         T=9,
         **FEW_HEADS,
-    ),
+    )
 ]
 
 TRAPS = {
@@ -89,10 +89,7 @@ TRAPS = {
 }
 
 MEANS = {
-    "parameters": {
-        "1.*": "dape.network",
-        "2.*": "dape.network",
-    },
+    "parameters": {"1.*": "dape.network", "2.*": "dape.network"},
     "functions": {
         "score": "dape.network",
         "network": "dape.network",
@@ -110,9 +107,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("dape"),
-]
+LAWS = [*laws("dape")]
 
 
 # wrong implementations
@@ -185,5 +180,5 @@ LATER = [
         "your network leaks 0.1",
         ("dape",),
         patched("encodings.score.dape", LEAK=0.1),
-    ),
+    )
 ]

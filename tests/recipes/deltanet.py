@@ -39,12 +39,7 @@ KEPT = (2.0**-12, 2.0**-12)
 FEW = {"kernel": 2}
 
 RECIPES = [
-    *usual(
-        "deltanet",
-        without=("value_factor", "kernel", "max_beta", "chunk", "eps", "unit_eps"),
-        B=1,
-        H=2,
-    ),
+    *usual("deltanet", without=("value_factor", "kernel", "max_beta", "chunk", "eps", "unit_eps"), B=1, H=2),
     *attention("deltanet", FEW),
     *states("deltanet", FEW),
     case(
@@ -105,6 +100,4 @@ REFUSED = [
     refused("deltanet", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
 ]
 
-LAWS = [
-    *laws("deltanet"),
-]
+LAWS = [*laws("deltanet")]

@@ -218,5 +218,5 @@ LATER = [
         "far chunks are seen from i mod c + chunk_size",
         DUAL,
         places(lambda i, size, c, own, before, far: (own, before, own + size)),
-    ),
+    )
 ]

@@ -134,7 +134,7 @@ TRAPS = {
         "the bias has another shape",
         "apply the activation after each layer but the last, and `norm` before it; the input is d, or "
         "sign(d) ln(1 + |d|) if `distance` is log",
-    ),
+    )
 }
 
 MEANS = {
@@ -158,9 +158,7 @@ REFUSED = [
     refused("dynamic_bias", "op", "depth-0", "setting", "A network without layers.", options={"depth": 0}),
 ]
 
-LAWS = [
-    *laws("dynamic_bias"),
-]
+LAWS = [*laws("dynamic_bias")]
 
 
 # wrong implementations

@@ -205,10 +205,7 @@ MEANS = {
         "form": "rope.ntk.static_as_dynamic",
         "n": "rope.ntk.static_as_dynamic",
     },
-    "functions": {
-        "ntk_base": "rope.ntk.exponent",
-        "frequencies": "rope.ntk.static_as_dynamic",
-    },
+    "functions": {"ntk_base": "rope.ntk.exponent", "frequencies": "rope.ntk.static_as_dynamic"},
 }
 
 TOGETHER = [
@@ -233,9 +230,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("dynamic_ntk"),
-]
+LAWS = [*laws("dynamic_ntk")]
 
 
 # wrong implementations
@@ -296,5 +291,5 @@ LATER = [
         "your dynamic NTK is for 48 tokens",
         ("dynamic_ntk",),
         with_case(n=48),
-    ),
+    )
 ]

@@ -155,9 +155,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("fire"),
-]
+LAWS = [*laws("fire")]
 
 
 # wrong implementations
@@ -289,5 +287,5 @@ LATER = [
         "your threshold is larger",
         ("fire",),
         with_options(threshold=lambda c: 3 * c.config.pe[0][1]["threshold"]),
-    ),
+    )
 ]

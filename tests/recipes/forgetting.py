@@ -80,9 +80,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("forgetting"),
-]
+LAWS = [*laws("forgetting")]
 
 
 # wrong implementations
@@ -176,5 +174,5 @@ LATER = [
         patched(
             "encodings.score.forgetting", log_sigmoid=forward(forgetting.log_sigmoid, lambda y, x: y / 2)
         ),
-    ),
+    )
 ]

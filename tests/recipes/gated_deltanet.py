@@ -89,11 +89,7 @@ RECIPES = [
 ]
 
 MEANS = {
-    "options": {
-        "eps": "delta.scale",
-        "unit_eps": "delta.unit",
-        "max_beta": "delta.beta",
-    },
+    "options": {"eps": "delta.scale", "unit_eps": "delta.unit", "max_beta": "delta.beta"},
     "parameters": {
         "A_log": "delta.decay",
         "a.weight": "delta.decay",
@@ -134,6 +130,4 @@ REFUSED = [
     refused("gated_deltanet", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
 ]
 
-LAWS = [
-    *laws("gated_deltanet"),
-]
+LAWS = [*laws("gated_deltanet")]

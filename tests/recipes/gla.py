@@ -73,7 +73,7 @@ TRAPS = {
         "another decay",
         "channels forget too fast, or never",
         "alpha = sigmoid(W_up W_down x + b)^(1/16): the logarithm of the sigmoid is divided by 16",
-    ),
+    )
 }
 
 MEANS = {
@@ -108,9 +108,7 @@ REFUSED = [
     refused("gla", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
 ]
 
-LAWS = [
-    *laws("gla"),
-]
+LAWS = [*laws("gla")]
 
 
 # wrong implementations

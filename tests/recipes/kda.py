@@ -119,9 +119,7 @@ REFUSED = [
     refused("kda", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
 ]
 
-LAWS = [
-    *laws("kda"),
-]
+LAWS = [*laws("kda")]
 
 
 # wrong implementations

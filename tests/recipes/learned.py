@@ -62,7 +62,7 @@ TRAPS = {
         "a wrong row of the table, or one row for all",
         "tokens are in the wrong places, or all in one place",
         "take row i for position i, and refuse a position without a row",
-    ),
+    )
 }
 
 REFUSED = [
@@ -85,9 +85,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("learned"),
-]
+LAWS = [*laws("learned")]
 
 
 # wrong implementations

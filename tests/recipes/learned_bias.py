@@ -87,15 +87,12 @@ TRAPS = {
         "a wrong row of a learned table",
         "a distance has the number of another distance",
         "take row d; two-sided tables begin with the farthest future: row d + L - 1",
-    ),
+    )
 }
 
 MEANS = {
     "options": {"max_distance": "bias.bucket.clamp"},
-    "functions": {
-        "bias": "bias.rows",
-        "ends": "bias.rows",
-    },
+    "functions": {"bias": "bias.rows", "ends": "bias.rows"},
 }
 
 TOGETHER = [{"max_distance": 3}]
@@ -120,9 +117,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("learned_bias"),
-]
+LAWS = [*laws("learned_bias")]
 
 
 # wrong implementations
@@ -177,5 +172,5 @@ LATER = [
         "you read every other row",
         ("learned_bias",),
         backend(take=lambda t, d: take(t, 2 * d % t.shape[0])),
-    ),
+    )
 ]

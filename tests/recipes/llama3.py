@@ -104,7 +104,7 @@ TRAPS = {
         "the middle frequencies are wrong",
         "frequencies stay below the wavelength L / high_freq_factor, are divided above L / "
         "low_freq_factor, and are blended between, linearly in L / wavelength",
-    ),
+    )
 }
 
 MEANS = {
@@ -135,9 +135,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("llama3"),
-]
+LAWS = [*laws("llama3")]
 
 
 # wrong implementations
@@ -192,5 +190,5 @@ LATER = [
         "your upper border is 3",
         ("llama3",),
         with_options(high_freq_factor=3.0),
-    ),
+    )
 ]

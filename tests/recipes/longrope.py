@@ -259,9 +259,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("longrope"),
-]
+LAWS = [*laws("longrope")]
 
 
 # wrong implementations

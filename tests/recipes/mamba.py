@@ -122,10 +122,7 @@ TRAPS = {
         "in_proj is x, then z; x_proj is the step (rank), B, C, in this order",
     ),
     "mamba.decay": trap(
-        "SIGN",
-        "another A",
-        "states grow, or never forget",
-        "A = -exp(A_log), and the decay is exp(dt A)",
+        "SIGN", "another A", "states grow, or never forget", "A = -exp(A_log), and the decay is exp(dt A)"
     ),
 }
 
@@ -172,9 +169,7 @@ REFUSED = [
     refused("mamba", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
 ]
 
-LAWS = [
-    *laws("mamba"),
-]
+LAWS = [*laws("mamba")]
 
 
 # wrong implementations
@@ -281,13 +276,7 @@ MUTANTS = [
         inputs(**{"param.conv": lambda w: np.concatenate([w[:, 1:], 0 * w[:, :1]], 1)}),
         held_out=True,
     ),
-    Mutant(
-        "mamba-no-norms",
-        "mix.norm",
-        "the step, B and C are not normed",
-        MAMBA,
-        unnormed_inside,
-    ),
+    Mutant("mamba-no-norms", "mix.norm", "the step, B and C are not normed", MAMBA, unnormed_inside),
     Mutant(
         "mamba-no-silu",
         "mix.activation",

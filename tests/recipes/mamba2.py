@@ -139,9 +139,7 @@ REFUSED = [
     refused("mamba2", "op", "groups", "setting", "Four groups of six heads.", H=3, options={"groups": 4}),
 ]
 
-LAWS = [
-    *laws("mamba2"),
-]
+LAWS = [*laws("mamba2")]
 
 
 # wrong implementations

@@ -216,15 +216,12 @@ TRAPS = {
         "the sections of M-RoPE are in another order, or each has a ladder of its own",
         "each axis has the frequencies of another",
         "one ladder over all R/2 pairs; `order` and `sections` say which axis a pair takes its position from",
-    ),
+    )
 }
 
 MEANS = {
     "options": {"sections": "rope.mrope.sections", "order": "rope.mrope.sections"},
-    "functions": {
-        "axis_of": "rope.mrope.sections",
-        "shares": "rope.mrope.sections",
-    },
+    "functions": {"axis_of": "rope.mrope.sections", "shares": "rope.mrope.sections"},
 }
 
 REFUSED = [
@@ -255,9 +252,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("mrope"),
-]
+LAWS = [*laws("mrope")]
 
 
 # wrong implementations

@@ -135,10 +135,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"form": "rope.ntk.form", "mixed_b": "rope.ntk.form"},
-    "functions": {
-        "ntk_base": "rope.ntk.exponent",
-        "frequencies": "rope.ntk.form",
-    },
+    "functions": {"ntk_base": "rope.ntk.exponent", "frequencies": "rope.ntk.form"},
 }
 
 TOGETHER = [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)]
@@ -159,9 +156,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("ntk"),
-]
+LAWS = [*laws("ntk")]
 
 
 # wrong implementations

@@ -80,7 +80,7 @@ TRAPS = {
         "the middle frequencies are wrong",
         "one ramp between the pairs that turn beta times within L (NTK against PI), and one for gamma "
         "(RoPE against both)",
-    ),
+    )
 }
 
 MEANS = {
@@ -120,9 +120,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("ntk_by_parts"),
-]
+LAWS = [*laws("ntk_by_parts")]
 
 
 # wrong implementations
@@ -161,5 +159,5 @@ LATER = [
         "your second ramp is elsewhere",
         ("ntk_by_parts",),
         with_options(gamma=(8.0, 3.0)),
-    ),
+    )
 ]

@@ -74,15 +74,10 @@ TRAPS = {
         "the wrong share of the pairs turns",
         "channels meant for content are turned, or the other way round",
         "the first int(fraction R // 2) pairs turn by their own frequencies; the slow rest has angle 0",
-    ),
+    )
 }
 
-MEANS = {
-    "options": {"fraction": "rope.p.fraction"},
-    "functions": {
-        "frequencies": "rope.p.fraction",
-    },
-}
+MEANS = {"options": {"fraction": "rope.p.fraction"}, "functions": {"frequencies": "rope.p.fraction"}}
 
 REFUSED = [
     *refusals("p_rope"),
@@ -92,9 +87,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("p_rope"),
-]
+LAWS = [*laws("p_rope")]
 
 
 # wrong implementations
@@ -139,5 +132,5 @@ LATER = [
         "two pairs less turn",
         ("p_rope",),
         lambda case, a: fractioned(case, a, -2),
-    ),
+    )
 ]

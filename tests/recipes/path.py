@@ -166,9 +166,7 @@ REFUSED = [
     refused("path", "attn", "kernel-0", "setting", "A convolution over no token.", options={"kernel": 0}),
 ]
 
-LAWS = [
-    *laws("path"),
-]
+LAWS = [*laws("path")]
 
 
 # wrong implementations
@@ -275,5 +273,5 @@ LATER = [
         "your beta is half as large again",
         ("path",),
         patched("encodings.attend.path", twice=forward(path.twice, lambda y, x: 1.5 * y)),
-    ),
+    )
 ]

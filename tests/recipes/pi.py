@@ -66,15 +66,12 @@ TRAPS = {
         "positions are multiplied by the factor, or divided as integers",
         "positions lie farther out than in training, or many fall together",
         "divide positions by the factor as real numbers, then multiply by the frequencies",
-    ),
+    )
 }
 
 MEANS = {
     "options": {"1/factor": "rope.pi.factor", "form": "rope.ntk.static_as_dynamic"},
-    "functions": {
-        "frequencies": "rope.pi.factor",
-        "stretch": "rope.ntk.static_as_dynamic",
-    },
+    "functions": {"frequencies": "rope.pi.factor", "stretch": "rope.ntk.static_as_dynamic"},
 }
 
 TOGETHER = [{"original": 8, "factor": 1.0, "form": "dynamic"}]
@@ -92,9 +89,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("pi"),
-]
+LAWS = [*laws("pi")]
 
 
 # wrong implementations
@@ -139,5 +134,5 @@ LATER = [
         "your divided positions are rounded up",
         ("pi",),
         lambda case, a: divided(case, a, np.ceil),
-    ),
+    )
 ]

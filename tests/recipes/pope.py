@@ -176,6 +176,4 @@ MUTANTS = [
     ),
 ]
 
-LATER = [
-    Mutant("l-pope-degrees", "pope.delta", "half the phase counts", POPE, delta(lambda x: x / 2)),
-]
+LATER = [Mutant("l-pope-degrees", "pope.delta", "half the phase counts", POPE, delta(lambda x: x / 2))]

@@ -174,9 +174,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("pyramid"),
-]
+LAWS = [*laws("pyramid")]
 
 
 # wrong implementations

@@ -83,11 +83,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"near": "rerope.window", "leak": "rerope.leak"},
-    "functions": {
-        "window_of": "rerope.window",
-        "far_places": "rerope.far",
-        "window_zones": "rerope.window",
-    },
+    "functions": {"window_of": "rerope.window", "far_places": "rerope.far", "window_zones": "rerope.window"},
 }
 
 REFUSED = [
@@ -150,5 +146,5 @@ LATER = [
         "far queries stand at 0 as their keys do",
         REROPE,
         far(lambda i, j, w, leak: (leak * (i - w), leak * j)),
-    ),
+    )
 ]

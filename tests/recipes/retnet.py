@@ -226,9 +226,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("retnet"),
-]
+LAWS = [*laws("retnet")]
 
 
 # wrong implementations
@@ -336,5 +334,5 @@ MUTANTS = [
 LATER = [
     Mutant(
         "l-ret-decay", "retnet.decay", "everything decays twice as fast", ("retnet",), decay(lambda d: 2 * d)
-    ),
+    )
 ]

@@ -96,13 +96,9 @@ MEANS = {
     },
 }
 
-REFUSED = [
-    *refusals("rwkv4"),
-]
+REFUSED = [*refusals("rwkv4")]
 
-LAWS = [
-    *laws("rwkv4"),
-]
+LAWS = [*laws("rwkv4")]
 
 
 # wrong implementations

@@ -133,9 +133,7 @@ REFUSED = [
     refused("rwkv6", "op", "eps-0", "setting", "A constant head divides by 0.", options={"eps": 0.0}),
 ]
 
-LAWS = [
-    *laws("rwkv6"),
-]
+LAWS = [*laws("rwkv6")]
 
 
 # wrong implementations
@@ -208,5 +206,5 @@ LATER = [
         "everything decays half as fast",
         ("rwkv6",),
         recurrence(rwkv6, "wkv6", lambda r, w, k, v, *more: (r, w / 2, k, v, *more)),
-    ),
+    )
 ]

@@ -68,12 +68,7 @@ SHARP = {"model": {"eps": 0.1}, "tiny": {"eps": 0.1}}
 MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
-    *usual(
-        "rwkv7",
-        small=FEW,
-        flags=SIZES | {"chunk": ("mix.chunk",)},
-        beside={"chunk": {"T": 69, "B": 1}},
-    ),
+    *usual("rwkv7", small=FEW, flags=SIZES | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 69, "B": 1}}),
     *attention("rwkv7", FEW),
     *states("rwkv7", FEW, ("state.decay", "state.transposed")),
     case(
@@ -175,9 +170,7 @@ REFUSED = [
     refused("rwkv7", "op", "eps-0", "setting", "A constant head divides by 0.", options={"eps": 0.0}),
 ]
 
-LAWS = [
-    *laws("rwkv7"),
-]
+LAWS = [*laws("rwkv7")]
 
 
 # wrong implementations

@@ -96,7 +96,7 @@ TRAPS = {
         "the conjugate of each mode is forgotten",
         "the output is half of what it should be",
         "2 Re of the sum over the modes that are kept",
-    ),
+    )
 }
 
 MEANS = {
@@ -128,9 +128,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("s4d"),
-]
+LAWS = [*laws("s4d")]
 
 
 # wrong implementations

@@ -79,11 +79,7 @@ RECIPES = [
             reading("nemo", "k from 1 to 64, less 64: NeMo", form="nemo"),
         ),
     ),
-    *together(
-        "sandwich",
-        {"width": 4, "base": 100.0, "form": "nemo"},
-        {"width": 4, "base": 100.0},
-    ),
+    *together("sandwich", {"width": 4, "base": 100.0, "form": "nemo"}, {"width": 4, "base": 100.0}),
 ]
 FULL = ("attn/together-1-groups",)
 
@@ -93,16 +89,13 @@ TRAPS = {
         "other waves, another width or other heads",
         "biases have another shape or size",
         "H/(8h) times the sum over k = 0 .. width/2 - 1 of cos(d base^(-2k/width)), with h from 1",
-    ),
+    )
 }
 
 MEANS = {
     "options": {"width": "sandwich.formula", "base": "sandwich.formula", "form": "sandwich.formula"},
     "heads": {"*": "sandwich.formula"},
-    "functions": {
-        "formula": "sandwich.formula",
-        "bias": "sandwich.formula",
-    },
+    "functions": {"formula": "sandwich.formula", "bias": "sandwich.formula"},
 }
 
 REFUSED = [
@@ -117,9 +110,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("sandwich"),
-]
+LAWS = [*laws("sandwich")]
 
 
 # wrong implementations
@@ -164,5 +155,5 @@ MUTANTS = [
 ]
 
 LATER = [
-    Mutant("l-sandwich-64", "sandwich.formula", "your width is 64", ("sandwich",), with_options(width=64)),
+    Mutant("l-sandwich-64", "sandwich.formula", "your width is 64", ("sandwich",), with_options(width=64))
 ]

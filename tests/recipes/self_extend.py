@@ -189,5 +189,5 @@ LATER = [
         "groups are rounded to the nearest",
         SELF,
         changed(group=lambda i, g: (i + g // 2) // g),
-    ),
+    )
 ]

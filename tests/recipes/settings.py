@@ -934,12 +934,7 @@ MUTANTS = [
         having("temperature", over_logits),
     ),
     mutant("no-scale", "attn.scale", "your q k is multiplied by D^-0.5", settings("scale", scale="")),
-    mutant(
-        "alibi-left-out",
-        "combination.left_out",
-        "your layer has the rotation alone",
-        without("alibi"),
-    ),
+    mutant("alibi-left-out", "combination.left_out", "your layer has the rotation alone", without("alibi")),
     mutant(
         "rope-left-out",
         "combination.left_out",

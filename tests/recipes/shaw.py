@@ -124,9 +124,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("shaw"),
-]
+LAWS = [*laws("shaw")]
 
 
 # wrong implementations

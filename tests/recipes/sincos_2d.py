@@ -169,7 +169,7 @@ TRAPS = {
         "patches are placed as in another image",
         "the first half of the channels takes the column, i mod width; with `first` rows it takes the row, "
         "i // width",
-    ),
+    )
 }
 
 MEANS = {
@@ -217,12 +217,7 @@ MUTANTS = [
     ),
     Mutant("sincos-width", "sin.axes", "the width of your image is another", IMAGE, with_options(width=5)),
     Mutant(
-        "sincos-wide",
-        "sin.axes",
-        "the width of your image is 7",
-        IMAGE,
-        with_options(width=7),
-        held_out=True,
+        "sincos-wide", "sin.axes", "the width of your image is 7", IMAGE, with_options(width=7), held_out=True
     ),
     Mutant(
         "sincos-alternating",

@@ -146,11 +146,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"layout": "sin.order", "ladder": "sin.denominator"},
-    "functions": {
-        "embed": "sin.denominator",
-        "embed.rows": "sin.order",
-        "embed.sin": "sin.order",
-    },
+    "functions": {"embed": "sin.denominator", "embed.rows": "sin.order", "embed.sin": "sin.order"},
 }
 
 REFUSED = [
@@ -168,9 +164,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("sinusoidal"),
-]
+LAWS = [*laws("sinusoidal")]
 
 
 # wrong implementations

@@ -452,5 +452,5 @@ LATER = [
         "distances beyond 100 are in bucket 0",
         ("t5",),
         bucketed(lambda b, d, m, causal, most: np.where(abs(d) > 100, 0, b)),
-    ),
+    )
 ]

@@ -122,9 +122,7 @@ REFUSED = [
     refused("transformer_xl", "attn", "clamp-0", "setting", "All distances at 0.", options={"clamp_len": 0}),
 ]
 
-LAWS = [
-    *laws("transformer_xl"),
-]
+LAWS = [*laws("transformer_xl")]
 
 
 # wrong implementations
@@ -236,5 +234,5 @@ LATER = [
         "the key's own term counts twice",
         ("transformer_xl",),
         inputs(**{"param.u": lambda u: 2 * u}),
-    ),
+    )
 ]

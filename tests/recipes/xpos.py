@@ -119,7 +119,7 @@ TRAPS = {
         "the gains of xPos are not inverse to each other, or have different centres",
         "logits depend on the position and not only on the distance",
         "z^((i - centre)/scale_base) on q and z^(-(j - centre)/scale_base) on k, with one centre for both",
-    ),
+    )
 }
 
 MEANS = {
@@ -159,9 +159,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("xpos"),
-]
+LAWS = [*laws("xpos")]
 
 
 # wrong implementations
@@ -198,6 +196,4 @@ MUTANTS = [
     ),
 ]
 
-LATER = [
-    Mutant("l-xpos-gamma", "rope.xpos.gain", "your gamma is 0.7", ("xpos",), with_options(gamma=0.7)),
-]
+LATER = [Mutant("l-xpos-gamma", "rope.xpos.gain", "your gamma is 0.7", ("xpos",), with_options(gamma=0.7))]

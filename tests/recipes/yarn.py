@@ -499,9 +499,7 @@ REFUSED = [
     ),
 ]
 
-LAWS = [
-    *laws("yarn"),
-]
+LAWS = [*laws("yarn")]
 
 
 # wrong implementations
@@ -613,5 +611,5 @@ LATER = [
         "your ramp has other ends",
         ("yarn",),
         with_options(beta_fast=48.0, beta_slow=0.5),
-    ),
+    )
 ]
