@@ -8,7 +8,7 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.cli.narrow import narrowed
-from peref.cli.options import Document, Given, option
+from peref.cli.options import FILE, Document, Given, option
 from peref.errors import Misuse, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
@@ -41,12 +41,11 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
 
 
 @options.command("check")
-@options.argument("output", options.FILE, metavar="[OUT.safetensors]", required=False)
+@options.argument("output", FILE, metavar="[OUT.safetensors]", required=False)
 @option(
-    "--impl",
+    "--impl=MODULE:FUNCTION",
     "Call function(case, inputs) for each case instead of reading a file. What it is given and returns: "
     "docs/checking.md.",
-    metavar="MODULE:FUNCTION",
 )
 @option(
     "--for thing",
@@ -56,16 +55,9 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
 )
 @option("--in-process", "With --impl: call it in this process, for a debugger.", bool)
 @options.encoding_option(
-    "--start",
-    "Print a function of this encoding to start from, in NumPy, for --for; check nothing.",
-    metavar="NAME",
+    "--start=NAME", "Print a function of this encoding to start from, in NumPy, for --for; check nothing."
 )
-@option(
-    "--cmd program",
-    "Ask this program for each case, in JSON lines over stdin and stdout.",
-    options.FILE,
-    metavar="COMMAND",
-)
+@option("--cmd=COMMAND program", "Ask this program for each case, in JSON lines over stdin and stdout.", FILE)
 @option(
     "--timeout", "Seconds that --cmd or --impl has for an answer.", click.FloatRange(0.1), default=SECONDS
 )
@@ -91,7 +83,7 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
 @option(
     "--xfail",
     "Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
-    options.FILE,
+    FILE,
 )
 @option(
     "--report written",

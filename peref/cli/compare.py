@@ -37,12 +37,11 @@ DOCUMENT = schema.fields(
 
 @options.command("compare")
 @options.encoding_option(
-    "--pe", "The encodings to compare, with commas between them.", default=COMPARED, metavar="NAME[,NAME...]"
+    "--pe=NAME[,NAME...]", "The encodings to compare, with commas between them.", default=COMPARED
 )
 @options.encoding_option(
-    "--cycle cycles",
+    "--cycle=NAME,NAME[,NAME...] cycles",
     "Also a model whose layers take turns, as with train --pe; may be given several times.",
-    metavar="NAME,NAME[,NAME...]",
     multiple=True,
 )
 @options.task_option(f"Compare on a task instead of text: {', '.join(TASKS)}.")
@@ -50,9 +49,8 @@ DOCUMENT = schema.fields(
 @option("--to longest", f"The longest length to evaluate.  [default: {LONGER} times --len]", SIZE)
 @option("--seeds", "Models of each encoding, from other first weights.", SIZE, default=1)
 @options.encoding_option(
-    "--scale",
+    "--scale=NAME[,NAME...]",
     "Scalings that also read the weights trained with rope, as pi, ntk, dynamic_ntk, yarn, llama3.",
-    metavar="NAME[,NAME...]",
 )
 @option("--finetune", "Steps for which each scaling is also trained on, at the longest length.", SIZE)
 @of_model("layers")

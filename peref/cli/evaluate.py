@@ -16,7 +16,7 @@ from peref import store
 from peref.backends import Backend
 from peref.cli import options, text
 from peref.cli.found import Trained, backend_of, cycles, find_trained, raw_text, reach, tokens_of
-from peref.cli.options import Document, Given
+from peref.cli.options import Document, Given, option, size_option
 from peref.cli.side_by_side import side_by_side, table_lines
 from peref.config import Config
 from peref.data import Corpus
@@ -39,18 +39,14 @@ Measuring = Generator[Any, Backend, None]
 
 @options.command("eval")
 @options.argument("named", options.RUN, nargs=-1)
-@options.option(
-    "--len longest",
-    "The longest length.  [default: four times that of training, where the encoding allows]",
-    options.SIZE,
+@size_option(
+    "--len longest", "The longest length.  [default: four times that of training, where the encoding allows]"
 )
-@options.option("--protocol", "How the text is cut into windows.", [*PROTOCOLS], default=PROTOCOLS[0])
-@options.option(
-    "--stride", "Tokens by which a sliding window moves.  [default: half the training length]", options.SIZE
-)
-@options.option("--bytes count", "Bytes of held-out text to read.", options.SIZE, default=BYTES)
+@option("--protocol", "How the text is cut into windows.", [*PROTOCOLS], default=PROTOCOLS[0])
+@size_option("--stride", "Tokens by which a sliding window moves.  [default: half the training length]")
+@option("--bytes count", "Bytes of held-out text to read.", options.SIZE, default=BYTES)
 @options.task_option("Evaluate the newest run of this task.")
-@options.option("--samples", "Held-out sources of a task, at each length.", options.SIZE, default=SAMPLES)
+@option("--samples", "Held-out sources of a task, at each length.", options.SIZE, default=SAMPLES)
 @options.data_option(
     "Another text, whose last tenth is read, or where that of the run is now.  [default: the text of the run]"
 )

@@ -12,7 +12,7 @@ import numpy as np
 from peref import share
 from peref.cli import completion, options, text
 from peref.cli.narrow import narrowed
-from peref.cli.options import Document, Given, option
+from peref.cli.options import Document, Given, option, size_option
 from peref.encodings import get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.compute.vectors import make_vectors
@@ -54,9 +54,9 @@ def archive_command(given: Given) -> Document:
 
 @command.command("verify", short_help="Check that golden files are as they were made.")
 @options.argument("folder", options.Kind("FOLDER|ARCHIVE", completion.files), required=False)
-@option("--against", "Also list the cases that differ from those in this folder.", options.DIR, metavar="OLD")
+@option("--against=OLD", "Also list the cases that differ from those in this folder.", options.DIR)
 @option("--rebuild", "Also compute every case anew, and compare.", bool)
-@options.encoding_option("--pe own", "The file of your own encoding, to rebuild.", metavar="./FILE.py")
+@options.encoding_option("--pe=./FILE.py own", "The file of your own encoding, to rebuild.")
 def verify_command(given: Given) -> Document:
     """Check every digest, word and tensor of golden files.
 
@@ -171,26 +171,13 @@ def refuse_to_replace(folder: Path) -> None:
 
 
 @command.command("vectors", short_help="Make vectors for a shape of your own.")
-@options.encoding_option("--pe name", "The encoding.", metavar="NAME", required=True)
-@option(
-    "--shape",
-    "Sequences, query heads, key-value heads, tokens, head width.",
-    required=True,
-    metavar="B,H,G,T,D",
-)
-@option(
-    "--positions",
-    "Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]",
-    metavar="RANGES",
-)
-@option("--len L", "The length trained for.  [default: T]", options.SIZE)
-@option(
-    "--width C",
-    "The model's width, for encodings that look at the layer's input.  [default: H D]",
-    options.SIZE,
-)
+@options.encoding_option("--pe=NAME name", "The encoding.", required=True)
+@option("--shape=B,H,G,T,D", "Sequences, query heads, key-value heads, tokens, head width.", required=True)
+@option("--positions=RANGES", "Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]")
+@size_option("--len L", "The length trained for.  [default: T]")
+@size_option("--width C", "The model's width, for encodings that look at the layer's input.  [default: H D]")
 @option("--two-sided", "Let attention see the future.", bool)
-@option("--window", "Keys that a query sees, itself included.", options.SIZE)
+@size_option("--window", "Keys that a query sees, itself included.")
 @option("-o --output", "The folder to make.", options.DIR, required=True)
 @options.set_option
 def vectors_command(given: Given) -> Document:

@@ -15,9 +15,7 @@ from peref.pair import Pair
 
 @options.command("import")
 @options.argument("folder", options.DIR)
-@options.option(
-    "-o --output", "The folder of the new run.  [default: a new one in runs]", options.DIR, metavar="RUN"
-)
+@options.option("-o --output=RUN", "The folder of the new run.  [default: a new one in runs]", options.DIR)
 @options.option("--dtype", "What the weights are kept in.", ["float32", "float64"], default="float32")
 def command(given: Given) -> Document:
     """Make a run of the model in FOLDER: config.json, *.safetensors in float32, float16 or bfloat16, and

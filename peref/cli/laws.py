@@ -14,7 +14,7 @@ LAW, STATUS = 20, 20  # columns
 
 @options.command("laws")
 @options.argument("name", options.ENCODINGS, metavar="NAME|./FILE.py")
-@options.option("--loop", "Also compare with this scalar loop.", options.FILE, metavar="FILE.py")
+@options.option("--loop=FILE.py", "Also compare with this scalar loop.", options.FILE)
 @options.option("--width", "The small models' width.  [default: 30]", options.SIZE)
 @options.option("--head-width", "The width of their heads.  [default: 4]", options.SIZE)
 @options.set_option

@@ -15,7 +15,7 @@ from peref.settings import OF_ROTATIONS, choose
 
 
 @options.command("list")
-@options.encoding_option("--pe", "These alone; ./FILE.py is one of your own.", metavar="NAME[,NAME...]")
+@options.encoding_option("--pe=NAME[,NAME...]", "These alone; ./FILE.py is one of your own.")
 def command(given: Given) -> Document:
     """List every encoding: hook, formula, options with their defaults, parameters, paper; and the settings of
     layers.

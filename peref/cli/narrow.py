@@ -1,20 +1,19 @@
 """Options that narrow golden cases to some flags, levels and encodings: check and golden show have them."""
 
 from peref.cli import completion, options
+from peref.cli.options import option
 from peref.golden.spec.cases import LEVELS
 
 LEVEL_NAMES = (*LEVELS, "refuse", "law")
 LEVEL = options.Kind("LEVEL", completion.among(*LEVEL_NAMES))
 
 narrowed = options.all_of(
-    options.option(
-        "--flag flags", "Only cases with such a flag, as 'rope.layout.*'.", options.FLAGS, multiple=True
-    ),
-    options.option(
+    option("--flag flags", "Only cases with such a flag, as 'rope.layout.*'.", options.FLAGS, multiple=True),
+    option(
         "--level levels",
         f"Only this level: {', '.join(LEVEL_NAMES[:-1])} or {LEVEL_NAMES[-1]}.",
         LEVEL,
         multiple=True,
     ),
-    options.encoding_option("--pe encodings", "Only this encoding.", metavar="NAME", multiple=True),
+    options.encoding_option("--pe=NAME encodings", "Only this encoding.", multiple=True),
 )

@@ -112,8 +112,11 @@ def typed(kind: Any) -> dict[str, Any]:
 
 
 def option(names: str, help: str, kind: Any = None, **more: Any) -> Callable:
-    """Declares an option: its names with blanks between them, the last perhaps that of the attribute."""
-    return click.option(*names.split(), help=help, **typed(kind) | more)
+    """Declares an option: its names with blanks between them, the last perhaps that of the attribute; behind
+    one and = perhaps what the help calls a value.
+    """
+    plain, metavars = zip(*(name.partition("=")[::2] for name in names.split()), strict=True)
+    return click.option(*plain, help=help, **{"metavar": "".join(metavars) or None} | typed(kind) | more)
 
 
 def argument(name: str, kind: Any, **more: Any) -> Callable:
@@ -168,6 +171,7 @@ def setting(of: str, field: str, help: str = "", said: str = "", metavar: str = 
 
 of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
 
+size_option = partial(option, kind=SIZE)
 encoding_option = partial(option, kind=ENCODINGS)
 data_option = partial(option, "--data", kind=CORPUS)
 task_option = partial(option, "--task", kind=one_of(TASKS))
@@ -191,10 +195,8 @@ computing = all_of(
         one_of(("auto", *KNOWN)),
         default="auto",
     ),
-    option(
-        "--threads",
-        "Threads of numba, or of NumPy's BLAS.  [default: all idle cores; what the BLAS takes]",
-        SIZE,
+    size_option(
+        "--threads", "Threads of numba, or of NumPy's BLAS.  [default: all idle cores; what the BLAS takes]"
     ),
     option(
         "--every-tile", "Compute every tile of attention, even one whose weights all round to zero.", bool

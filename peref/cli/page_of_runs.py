@@ -12,7 +12,7 @@ from peref import store
 from peref.cli import options, text
 from peref.cli.evaluate import SAMPLES
 from peref.cli.found import backend_of, find_trained, raw_text, tokens_of
-from peref.cli.options import Document, Given, option
+from peref.cli.options import Document, Given, option, size_option
 from peref.cli.show import drawing
 from peref.environment import environment
 from peref.errors import Misuse
@@ -32,16 +32,13 @@ FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are ke
 
 @options.command("report")
 @options.argument("named", options.RUN, nargs=-1)
-@option(
-    "--len longest",
-    "The longest length, of losses and of the prompt.  [default: twice that of training]",
-    options.SIZE,
+@size_option(
+    "--len longest", "The longest length, of losses and of the prompt.  [default: twice that of training]"
 )
 @option("--prompt", "The text to attend over.  [default: --len bytes that were held out]")
 @option(
-    "--heads",
+    "--heads=LAYER.HEAD[,LAYER.HEAD...]",
     "The heads whose attention is drawn.  [default: the first of each layer]",
-    metavar="LAYER.HEAD[,LAYER.HEAD...]",
 )
 @option("--bytes count", "Bytes of held-out text to read.", options.SIZE, default=READ)
 @options.data_option("Another text, or where that of the runs is now.  [default: the text of each]")

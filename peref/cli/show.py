@@ -36,14 +36,11 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 
 @options.command("show")
 @options.argument("name", options.ENCODINGS, metavar="[NAME]", required=False)
-@options.encoding_option(
-    "--pe", "As the argument NAME: an encoding, or ./FILE.py of your own.", metavar="NAME"
-)
+@options.encoding_option("--pe=NAME", "As the argument NAME: an encoding, or ./FILE.py of your own.")
 @option(
-    "-o --output",
+    "-o --output=PATH",
     "The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
     options.FILE,
-    metavar="PATH",
 )
 @option("--all every", "Draw every encoding, and write index.html with all the pictures.", bool)
 @option(

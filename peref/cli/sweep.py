@@ -77,7 +77,7 @@ threads_option = option("--threads", "Threads of each process.", options.SIZE, d
 @file_argument
 @option("--workers", "Processes that compute.  [default: cores / threads; 1 on a GPU]", options.SIZE)
 @threads_option
-@option("--scheduler", "Have the workers of this Dask scheduler compute.", metavar="ADDRESS")
+@option("--scheduler=ADDRESS", "Have the workers of this Dask scheduler compute.")
 @option("--dry-run", "List the tasks and compute nothing.", bool)
 @options.runs_folder
 def all_command(given: Given) -> Document:
