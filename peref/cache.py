@@ -71,10 +71,9 @@ class Cache:
         """
         before, now = (0 if a is None else len(a) if a.ndim == 3 else 1 for a in (self.j, positions))
         if before != now and max(before, now) > 1 and (not cfg.text or min(before, now) > 1):
-            what = f"the cache has positions of {counted(before, 'axis', 'axes')}, the next tokens have"
-            raise Misuse(
-                f"{what} {now or 'none'}; with {cfg.named} give positions of as many axes throughout"
-            )
+            had = f"the cache has positions of {counted(before, 'axis', 'axes')}, the next tokens have"
+            use = f"with {cfg.named} give positions of as many axes throughout"
+            raise Misuse(f"{had} {now or 'none'}; {use}")
 
     def last(self, needed: Any) -> Any:
         """Positions of the last key, [1], [B,1] or [A,B,1]. Raises Misuse where its axes differ and it is

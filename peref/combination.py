@@ -97,16 +97,14 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
     axes = {pe.axes for pe in told} or {None}
     reads = [pe for pe in parts.values() if (pe.score or pe.attend) and "products" not in pe.claims]
     absolute = {"shift"} if filled["rotate"] and reads else set()
-    agree = lambda law: (
-        law not in absolute and all(law in pe.claims for pe in (told if law == "text" else parts.values()))
-    )
+    asked = lambda law: told if law == "text" else parts.values()
+    agree = lambda law: law not in absolute and all(law in pe.claims for pe in asked(law))
     if filled["bias"] and filled["score"]:
         ((name, score),) = filled["score"]
         told_table = "table" in signature(score).parameters
         filled["score"] = ((name, score if told_table else partial(untold, score)),)
-    hooks: dict[str, Any] = {
-        hook: partial(with_own, *filled[hook][0], NAMED[hook]) if filled[hook] else None for hook in HOOKS
-    }
+    own = lambda hook: partial(with_own, *filled[hook][0], NAMED[hook]) if filled[hook] else None
+    hooks: dict[str, Any] = {hook: own(hook) for hook in HOOKS}
     return Encoding(
         ", ".join(pe.paper for pe in parts.values()),
         "; ".join(pe.formula for pe in parts.values()),

@@ -149,9 +149,8 @@ class Config:
                 self._fill(field.name, fitting(field.name, given, OF_FIELDS[field.name]))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window", "experts", "experts_chosen"):
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:
-                raise Misuse(
-                    f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST_SIZE}'}"
-                )
+                wanted = "at least 1" if given < 1 else f"at most {LARGEST_SIZE}"
+                raise Misuse(f"{name} is {given}; expected {wanted}")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         said = [repr(pair) for pair in cycle_pairs(self.pe)]  # long cycles have few members that differ
@@ -183,9 +182,8 @@ class Config:
         feeds = self.activation != "none"
         counts = {given.get("experts", self.experts) for _, given in self.pe} - {None}
         if self.D is None and self.C % self.H:
-            raise Misuse(
-                f"width {self.C} does not divide by {self.H} heads; change one, or set the head width"
-            )
+            what = f"width {self.C} does not divide by {self.H} heads"
+            raise Misuse(f"{what}; change one, or set the head width")
         self._fill("D", self.C // self.H if self.D is None else self.D)
         named, nothing, each = self.named, "this model has nothing for it", dict.fromkeys
         heads = {"G": self.H // (2 - self.H % 2), "qk_norm": False}
@@ -216,9 +214,8 @@ class Config:
         if not self.gated and "gate" in str(self.ff_bias):
             raise Misuse(f"ff_bias is {self.ff_bias}, but {self.activation} has no gate")
         if self.residual == "shared" and self.norm_place == "after":
-            raise Misuse(
-                "residual is shared, but norm_place is after: there is no norm to share; use parallel"
-            )
+            what = "residual is shared, but norm_place is after"
+            raise Misuse(f"{what}: there is no norm to share; use parallel")
         if self.cross and self.residual != "sequential":
             raise Misuse(f"cross is True, but residual is {self.residual}; use sequential")
         if counts and self.experts_chosen > min(counts):
@@ -334,9 +331,8 @@ class Config:
         if not isinstance(data, Mapping):
             raise Misuse(f"a model is {data!r:.40}; expected its fields by name")
         if unknown := set(data) - known:
-            raise Misuse(
-                f"unknown fields of a model: {', '.join(sorted(unknown))}; was this written by a newer peref?"
-            )
+            what = f"unknown fields of a model: {', '.join(sorted(unknown))}"
+            raise Misuse(f"{what}; was this written by a newer peref?")
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
         return cls(**data)
@@ -368,9 +364,8 @@ def shaped(shape: str, **given: Any) -> Config:
     Misuse for an unknown shape or field.
     """
     if shape not in SHAPES:
-        raise Misuse(
-            f"unknown shape '{shape}'{did_you_mean(shape, SHAPES, 'expected one of: ' + ', '.join(SHAPES))}"
-        )
+        meant = did_you_mean(shape, SHAPES, f"expected one of: {', '.join(SHAPES)}")
+        raise Misuse(f"unknown shape '{shape}'{meant}")
     known = {f.name for f in fields(Config)}
     if unknown := set(given) - known:
         raise Misuse(f"a model has no field {sorted(unknown)[0]}; its fields are: {', '.join(sorted(known))}")

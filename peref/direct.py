@@ -96,9 +96,8 @@ def fills_one_of(name: str, wanted: Names) -> None:
     """Raises Misuse where the encoding fills none of these hooks."""
     if get(name).hook not in wanted:
         others = ", ".join(n for n in names() if get(n).hook in wanted)
-        raise Misuse(
-            f"{name} fills {get(name).hook or 'no hook'} and cannot do this; those that can: {others}"
-        )
+        what = f"{name} fills {get(name).hook or 'no hook'} and cannot do this"
+        raise Misuse(f"{what}; those that can: {others}")
 
 
 def parameters(

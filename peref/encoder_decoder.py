@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
-from peref.config import Config
 from peref.layers import last_norm
 from peref.model import PLAIN, check_tokens, forward
 from peref.ops.place import At
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.parameters import half_of
 from peref.passes import Memory
 from peref.xp import Arrays
@@ -50,9 +49,7 @@ def answered(
     return forward(pair.decoder, half_of(params, "decoder"), tokens, be=be, memory=memory, **place)
 
 
-def predicted(
-    cfg: Config | Pair, params: Arrays, inputs: Any, at: At | None = None, *, be: Backend = PLAIN
-) -> Any:
+def predicted(cfg: Model, params: Arrays, inputs: Any, at: At | None = None, *, be: Backend = PLAIN) -> Any:
     """Logits [B,T,V] of a model's tokens [B,T], at their place unless they are counted, or of a pair's
     (source, seg, tokens).
     """

@@ -4,7 +4,8 @@ and what to do.
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 
@@ -57,16 +58,16 @@ def in_runs(numbers: Iterable[int], most: int = 6) -> str:
     """Ascending whole numbers in words, runs of three and longer as 3 to 7; after `most` runs how many are
     left.
     """
-    runs: list[list[int]] = []
-    for n in map(int, numbers):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    said = [f"{a} to {b}" if b > a + 1 else ", ".join(map(str, range(a, b + 1))) for a, b in runs]
-    rest = sum(b - a + 1 for a, b in runs[most:])
-    more = f" and {rest} more" if rest else ""
-    return ", ".join(said[:most]) + more
+    steady = groupby(enumerate(map(int, numbers)), lambda at: at[1] - at[0])
+    runs = [[n for _, n in run] for _, run in steady]
+    said = [f"{run[0]} to {run[-1]}" if run[2:] else ", ".join(map(str, run)) for run in runs]
+    return few(said, most, sum(map(len, runs[most:])))
+
+
+def few(names: Sequence[str], most: int = 3, rest: int | None = None) -> str:
+    """The first of them, and how many more there are, or `rest`."""
+    rest = len(names[most:]) if rest is None else rest
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest else "")
 
 
 def printable(text: str) -> str:

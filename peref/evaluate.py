@@ -22,7 +22,7 @@ from peref.masking import masked_tokens
 from peref.member import fills, said_of, shared_by, turning
 from peref.memory import check_attention
 from peref.model import PLAIN, losses
-from peref.pair import Pair, model_from_json
+from peref.pair import Model, Pair, model_from_json
 from peref.parameters import check
 from peref.recipe import Recipe
 from peref.rng import generator
@@ -158,7 +158,7 @@ def weights_of(run: Run) -> tuple[Any, Arrays, int]:
     return cfg, parts_of(run, cfg, arrays)["p"], steps[-1]
 
 
-def parts_of(run: Run, cfg: Config | Pair, arrays: Arrays) -> dict[str, Arrays]:
+def parts_of(run: Run, cfg: Model, arrays: Arrays) -> dict[str, Arrays]:
     """The weights and both moments of a checkpoint, as "p", "m" and "v". Raises Misuse unless all are of
     `cfg` and the run's dtype.
     """
@@ -184,7 +184,7 @@ def config_of(run: Run) -> Config:
     return cfg
 
 
-def model_of(run: Run) -> Config | Pair:
+def model_of(run: Run) -> Model:
     """What the run's record says of the model.
 
     Raises Misuse where it has an encoding of a file that nobody has named: a run imports none by itself.
@@ -226,13 +226,11 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
             what = f"the layers of {cfg.named} have options or settings of their own"
             turned = next((name for name, _ in chosen["pe"] if turning(name)), "")
             names = ",".join(turned if turned and turning(was) else was for was, _ in before)
-            raise Misuse(
-                f"{what}; give {counted(len(own), 'name')}, such as {names}, so that each keeps its own"
-            )
-        pairs = zip(before, own, chosen["pe"], strict=True)
-        chosen["pe"] = tuple(
-            (name, shared_by(was, said, name) | dict(new)) for (was, _), said, (name, new) in pairs
-        )
+            use = f"give {counted(len(own), 'name')}, such as {names}"
+            raise Misuse(f"{what}; {use}, so that each keeps its own")
+        each = zip(before, own, chosen["pe"], strict=True)
+        kept = ((name, shared_by(was, said, name) | dict(new)) for (was, _), said, (name, new) in each)
+        chosen["pe"] = tuple(kept)
     rotates = any(turning(name) for name, _ in chosen["pe"])
     attends = any(not fills(name, "mix") for name, _ in chosen["pe"])
     rotary = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}

@@ -13,13 +13,12 @@ from typing import Literal
 import numpy as np
 
 from peref import runs, store
-from peref.config import Config
 from peref.environment import environment
 from peref.errors import Diverged, Misuse
 from peref.huggingface.keys import text_of
 from peref.memory import check_weights
 from peref.model import PLAIN
-from peref.pair import Pair
+from peref.pair import Model
 from peref.porting import load, names_of, one_or_two, unload
 from peref.porting.files import CONFIG, TENSORS, published
 from peref.porting.tensors import to_bfloat16
@@ -73,7 +72,7 @@ def import_run(
 
 
 def export_run(
-    run: runs.Run, cfg: Config | Pair, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
+    run: runs.Run, cfg: Model, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
 ) -> Path:
     """Write config.json, tokenizer.json and the weights of a run that was imported, or trained on from one,
     into a new `folder`, as `dtype`: float32 or bfloat16, to nearest.
@@ -82,15 +81,13 @@ def export_run(
     """
     about, said = run.record.get("imported"), run.public(CONFIG)
     if about is None or said is None:
-        raise Misuse(
-            f"{run.folder} was not imported, and has no {CONFIG} to write; export takes a run of import"
-        )
+        what = f"{run.folder} was not imported, and has no {CONFIG} to write"
+        raise Misuse(f"{what}; export takes a run of import")
     public = json.loads(said)
     theirs = unload(params, cfg, about["model"])
     if one_or_two(public, theirs) != cfg:
-        raise Misuse(
-            f"{run.folder} is another model than its {CONFIG} describes (encoding, options or length)"
-        )
+        differs = f"is another model than its {CONFIG} describes (encoding, options or length)"
+        raise Misuse(f"{run.folder} {differs}")
     if folder.exists():
         raise Misuse(f"{folder} is there already; choose a new folder")
     written = lambda a: to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4", copy=False)

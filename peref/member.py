@@ -204,9 +204,8 @@ def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, i
     mine = {**model, "temperature_length": facts["L"], **mine}
     if mine.get("temperature", "none") != "none":  # it looks at positions, one number for a token
         if pe.axes not in (None, 1):
-            raise Misuse(
-                f"{name} tells {pe.axes} axes apart; a temperature wants one position for each token"
-            )
+            what = f"{name} tells {pe.axes} axes apart"
+            raise Misuse(f"{what}; a temperature wants one position for each token")
         if mine["temperature_length"] < 2:
             raise Misuse(f"{name}: temperature_length is {mine['temperature_length']}; expected at least 2")
         pe = replace(pe, axes=1, claims=pe.claims - {"shift"})

@@ -30,9 +30,8 @@ class Pair:
         for name in "CV":
             theirs, ours = getattr(self.encoder, name), getattr(self.decoder, name)
             if theirs != ours:
-                raise Misuse(
-                    f"{name} is {theirs} in the encoder and {ours} in the decoder; expected the same"
-                )
+                what = f"{name} is {theirs} in the encoder and {ours} in the decoder"
+                raise Misuse(f"{what}; expected the same")
 
     @property
     def L(self) -> int:
@@ -84,6 +83,9 @@ class Pair:
         return cls(Config.from_json(data["encoder"]), Config.from_json(rest))
 
 
-def model_from_json(data: Mapping[str, Any]) -> Config | Pair:
+Model = Config | Pair
+
+
+def model_from_json(data: Mapping[str, Any]) -> Model:
     """What to_json of a Pair, or of a Config, gave. Raises Misuse as from_json of both."""
     return Pair.from_json(data) if "encoder" in data else Config.from_json(data)

@@ -39,7 +39,6 @@ def draw_of(text: str) -> tuple[Callable, int]:
     """What draws, and N, of "random:N" or "pose:N". Raises Misuse for another text."""
     how, _, end = text.partition(":")
     if how not in SAMPLERS or not (end.isascii() and end.isdecimal() and 0 < int(end) <= LARGEST_POSITION):
-        raise Misuse(
-            f"positions is {text!r}; expected {' or '.join(f'{name}:N' for name in SAMPLERS)}, N a length"
-        )
+        known = " or ".join(f"{name}:N" for name in SAMPLERS)
+        raise Misuse(f"positions is {text!r}; expected {known}, N a length")
     return SAMPLERS[how], int(end)

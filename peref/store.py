@@ -93,10 +93,8 @@ def load_arrays(path: str | Path, top: Path | None = None) -> tuple[dict[str, np
             arrays, meta, digest = dict(sorted(arrays.items())), dict(note["meta"]), note["sha256"]
             again = buffers(arrays, meta)[0]  # may say Misuse, a ValueError, of what was never written here
         except UNREADABLE as error:
-            why = f"{type(error).__name__}: {error}"
-            raise Damaged(
-                f"{path}: cut short, altered or not of peref ({why}); use another checkpoint"
-            ) from error
+            what = f"cut short, altered or not of peref ({type(error).__name__}: {error})"
+            raise Damaged(f"{path}: {what}; use another checkpoint") from error
     if again != head:
         intact = digest == _digest(arrays, meta)
         what = "intact tensors, but another header" if intact else "another SHA-256"
@@ -177,9 +175,8 @@ def check_own(path: Path, info: os.stat_result | None = None, folder: bool = Fal
     if found != wanted:
         raise Damaged(f"{path}: a {found}, where a {wanted} belongs; put one there, or remove it")
     if info.st_nlink > 1 and not folder:
-        raise Damaged(
-            f"{path}: has {info.st_nlink} names (hard links), one perhaps elsewhere; put a copy there"
-        )
+        names = f"{info.st_nlink} names (hard links)"
+        raise Damaged(f"{path}: has {names}, one perhaps elsewhere; put a copy there")
 
 
 def status_of(path: Path, follow: bool = False) -> os.stat_result | None:

@@ -91,9 +91,8 @@ class Op:
         """Run forward on the bare arrays; with a Var among them, also append an entry to its tape."""
         tapes = {a.tape for a in arrays if isinstance(a, Var)}
         if len(tapes) > 1:
-            raise ValueError(
-                f"{self.forward.__name__}: its arguments are on two tapes; a call belongs to one"
-            )
+            what = "its arguments are on two tapes; a call belongs to one"
+            raise ValueError(f"{self.forward.__name__}: {what}")
         bare = map(value, arrays) if tapes else arrays
         y, saved, *extra = self.forward(*bare, **settings)
         if tapes:
@@ -163,9 +162,8 @@ class Tape:
                 if slot is None or g is None:
                     continue
                 if (g.shape, g.dtype) != (slot.shape, slot.dtype):
-                    raise TypeError(
-                        f"backward of {name}: gradient {k} is {kind(g)}, its array is {kind(slot)}"
-                    )
+                    what = f"gradient {k} is {kind(g)}, its array is {kind(slot)}"
+                    raise TypeError(f"backward of {name}: {what}")
                 found[slot] = found.pop(slot) + g if slot in found else g
         nothing = lambda a: namespace(a.value).zeros_like(a.value)
         turn = {slot: n for n, slot in enumerate(found)}

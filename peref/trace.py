@@ -33,7 +33,7 @@ from peref.ops.cross import Cross
 from peref.ops.feed import activated_linear
 from peref.ops.place import At
 from peref.ops.shape import add
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.parameter_axes import LEGEND, described_parameter
 from peref.parameters import half_of, owners_of, shapes_of
 from peref.passes import Memory, Pass, start_pass
@@ -97,17 +97,17 @@ def noted_in(cfg: Config, layer: int) -> list[str]:
     return [name for name in OF_LAYER if here.get(name, True)]
 
 
-def halves(cfg: Config | Pair) -> dict[str, Config]:
+def halves(cfg: Model) -> dict[str, Config]:
     """The models that tensors are of, by what stands before their names."""
     return {"encoder.": cfg.encoder, "": cfg.decoder} if isinstance(cfg, Pair) else {"": cfg}
 
 
-def layers_of(cfg: Config | Pair) -> range:
+def layers_of(cfg: Model) -> range:
     """The numbers of its layers; of a pair those that one of the two has."""
     return range(max(half.layers for half in halves(cfg).values()))
 
 
-def parameters_of(cfg: Config | Pair, chosen: list[int]) -> dict[str, tuple[int, ...]]:
+def parameters_of(cfg: Model, chosen: list[int]) -> dict[str, tuple[int, ...]]:
     """The shapes of the parameters of these layers, and of those of no layer."""
     shapes, others = shapes_of(cfg), set[str]()
     for half, of in halves(cfg).items():
@@ -119,7 +119,7 @@ def parameters_of(cfg: Config | Pair, chosen: list[int]) -> dict[str, tuple[int,
 
 
 def byte_count(
-    cfg: Config | Pair,
+    cfg: Model,
     T: int,
     layers: Iterable[int],
     dtype: Any,
@@ -143,7 +143,7 @@ def byte_count(
 
 
 def check_trace(
-    cfg: Config | Pair, T: int, layers: list[int], dtype: Any, gradients: bool = False, S: int = 0
+    cfg: Model, T: int, layers: list[int], dtype: Any, gradients: bool = False, S: int = 0
 ) -> None:
     """Raises Misuse for layers that there are not, for an encoder and a decoder without a source of S tokens
     or the opposite, and for what does not fit into memory.
@@ -249,7 +249,7 @@ def noted_pass(
 
 
 def trace(
-    cfg: Config | Pair,
+    cfg: Model,
     params: Arrays,
     tokens: Any,
     *,
@@ -321,7 +321,7 @@ def described(tensors: Arrays, wide: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def write(
-    path: Path, cfg: Config | Pair, tensors: Arrays, tokens: Any, at: At, given: Any = None, **about: Any
+    path: Path, cfg: Model, tensors: Arrays, tokens: Any, at: At, given: Any = None, **about: Any
 ) -> None:
     """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
     each is; of a pair with what its encoder was `given` [1,S]. `about`: who made it (peref), of what

@@ -27,7 +27,7 @@ from peref.masking import VOCABULARY, masked_tokens
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens
 from peref.optim import read_status
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.parameters import init, step_sizes
 from peref.positions import draw_of
 from peref.recipe import Recipe
@@ -40,7 +40,7 @@ from peref.xp import Arrays, fetch, library, namespace, to_host
 TESTED = 100  # held-out sources in a validation of a task
 
 
-def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, backend: str) -> None:
+def check_recipe(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, backend: str) -> None:
     """Raises Misuse for what cannot be trained: a length that the encoding or the text does not reach, a
     decoder without its encoder, and what does not fit into the memory that `backend`, a name, computes in.
     """
@@ -65,7 +65,7 @@ def check_recipe(cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, 
             check_training(one, recipe.dtype, recipe.batch, recipe.accumulate, meant)
 
 
-def check_exercise(cfg: Config | Pair, exercise: Exercise) -> None:
+def check_exercise(cfg: Model, exercise: Exercise) -> None:
     """Raises Misuse for a model that cannot read the task."""
     least = VOCABULARY if exercise.alone else int(LETTERS.max()) + 1
     if least > cfg.V:
@@ -75,7 +75,7 @@ def check_exercise(cfg: Config | Pair, exercise: Exercise) -> None:
         raise Misuse("causal is False, but a task is answered token by token; leave it out")
 
 
-def check_positions(cfg: Config | Pair, recipe: Recipe) -> None:
+def check_positions(cfg: Model, recipe: Recipe) -> None:
     """Raises Misuse where positions cannot be drawn as the recipe says."""
     if recipe.positions is None:
         return
@@ -90,9 +90,7 @@ def check_positions(cfg: Config | Pair, recipe: Recipe) -> None:
         raise Misuse(f"positions is {what}, but {name} ends at {end} in {recipe.dtype}; ask for at most that")
 
 
-def lesson(
-    cfg: Config | Pair, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int
-) -> tuple[Any, ...]:
+def lesson(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int) -> tuple[Any, ...]:
     """Inputs and targets of a micro-batch, and where positions are drawn their place: the samples of a task,
     else windows of text, with the token that follows each, or where a model reads both ways with masks. A
     pure function of its arguments.
@@ -113,7 +111,7 @@ def lesson(
 
 def create_run(
     root: Any,
-    cfg: Config | Pair,
+    cfg: Model,
     recipe: Recipe,
     corpus: Corpus | Exercise,
     data: str,
@@ -159,7 +157,7 @@ def create_run(
     return runs.create(root, named, record, files, first, key)
 
 
-def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any) -> Any:
+def stepped(be: Backend, cfg: Model, rule: dict[str, float], *given: Any) -> Any:
     """one_step of the same arguments, by Backend.step. Raises Misuse for tokens that cfg has not: the step
     itself does not ask.
     """
@@ -173,7 +171,7 @@ def stepped(be: Backend, cfg: Config | Pair, rule: dict[str, float], *given: Any
 
 def one_step(
     be: Backend,
-    cfg: Config | Pair,
+    cfg: Model,
     rule: dict[str, float],
     p: Arrays,
     m: Arrays,
@@ -223,7 +221,7 @@ def as_stored(parts: dict[str, Arrays]) -> Arrays:
 
 
 def begin(
-    run: runs.Run, cfg: Config | Pair, recipe: Recipe, say: Callable[[str], None]
+    run: runs.Run, cfg: Model, recipe: Recipe, say: Callable[[str], None]
 ) -> tuple[int, dict[str, Arrays]]:
     """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
 
@@ -261,7 +259,7 @@ def begin(
 
 def check_run(
     run: runs.Run, corpus: Corpus | Exercise, be: Backend, say: Callable[[str], None]
-) -> tuple[Config | Pair, Recipe]:
+) -> tuple[Model, Recipe]:
     """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is
     told of what differs from when it began, and of a peak rate that is never reached.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from peref.config import Config
-from peref.errors import Misuse, counted
+from peref.errors import Misuse, counted, few
 from peref.evaluate import under
 from peref.member import kinds
 from peref.parameters import init
@@ -19,8 +19,6 @@ from peref.recipe import Recipe
 from peref.runs import Run
 from peref.vocabulary import TOKENIZER
 from peref.xp import Arrays
-
-TOLD = 3  # tensors that an error names
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,8 @@ def start(run: Run, params: Arrays, step: int, cfg: Config, recipe: Recipe, *, a
     if (drawn or left) and not anew:
         shape = lambda of, name: str(list(of[name].shape)) if name in of else "not"
         said = [f"{name} (is {shape(params, name)} there, {shape(new, name)} here)" for name in drawn + left]
-        more = f" and {len(said) - TOLD} more" if len(said) > TOLD else ""
         what = f"{counted(len(said), 'tensor')} of {run.folder} and the new model do not fit"
-        raise Misuse(f"{what}: {', '.join(said[:TOLD])}{more}; --new-parameters draws anew what it lacks")
+        raise Misuse(f"{what}: {few(said)}; --new-parameters draws anew what it lacks")
     kept = {name: a if name in drawn else params[name].astype(a.dtype) for name, a in new.items()}
     where = {"run": str(run.folder.resolve()), "step": step, "sha256": run.digest(step)}
     record = {key: about for key, about in run.record.items() if key == "imported"}

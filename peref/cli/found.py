@@ -13,7 +13,7 @@ from peref.cli.options import Given
 from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import config_of, model_of, weights_of
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
 from peref.tasks import TASKS, Exercise
@@ -168,7 +168,7 @@ def raw_text(run: Run, spec: str | None) -> data.Corpus:
         raise Misuse(f"{gone}: {error}; say with --data where it is now") from error
 
 
-def cycles(cfg: Config | Pair) -> dict[str, str]:
+def cycles(cfg: Model) -> dict[str, str]:
     """Encodings with their options, by what they are of."""
     if isinstance(cfg, Pair):
         return {"encoder": text.cycle(cfg.encoder.pe), "decoder": text.cycle(cfg.decoder.pe)}

@@ -11,7 +11,7 @@ import numpy as np
 from peref.backends import Backend
 from peref.cli import options
 from peref.cli.found import Trained, backend_of, find_trained
-from peref.cli.options import Document, Given
+from peref.cli.options import Document, Given, option
 from peref.encoder_decoder import encode
 from peref.errors import Misuse
 from peref.evaluate import differing, under
@@ -30,15 +30,11 @@ BEGUN = "static int "
 
 @options.command("generate")
 @options.argument("run", options.RUN, required=False)
-@options.option(
-    "--prompt", f"The text to continue, or a source for a task.  [default: {BEGUN!r}; held-out sources]"
-)
-@options.option("--tokens", "Number of tokens (bytes) to generate.", int, default=200)
-@options.option(
-    "--temperature", "Sampling temperature; 0 always takes the likeliest byte.", float, default=0.8
-)
-@options.option("--top-k", "Sample from this many likeliest bytes only.  [default: all]", options.SIZE)
-@options.option("--seed", "Random seed.", int, default=0)
+@option("--prompt", f"The text to continue, or a source for a task.  [default: {BEGUN!r}; held-out sources]")
+@option("--tokens", "Number of tokens (bytes) to generate.", int, default=200)
+@option("--temperature", "Sampling temperature; 0 always takes the likeliest byte.", float, default=0.8)
+@option("--top-k", "Sample from this many likeliest bytes only.  [default: all]", options.SIZE)
+@option("--seed", "Random seed.", int, default=0)
 @options.task_option("Answer with the newest run of this task.")
 @options.of_a_run
 def command(given: Given) -> Document:
@@ -87,9 +83,8 @@ def first_token(run: Run) -> np.ndarray:
     key = "decoder_start_token_id"
     first = json.loads(run.public(CONFIG) or b"{}").get(key)
     if type(first) is not int:
-        raise Misuse(
-            f"{key} is {first!r} in the {CONFIG} of {run.folder}; write the token there, and import again"
-        )
+        what = f"{key} is {first!r} in the {CONFIG} of {run.folder}"
+        raise Misuse(f"{what}; write the token there, and import again")
     return np.array([first])
 
 

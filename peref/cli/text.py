@@ -65,9 +65,8 @@ def emit(as_json: bool, data: Mapping[str, Any], lines: Iterable[str] | Mapping[
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns, all set to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)
-    )
+    line = lambda row: "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+    return "\n".join(map(line, (head, *rows)))
 
 
 def number(value: float | None, digits: int) -> str:

@@ -15,7 +15,7 @@ from peref.config import Config
 from peref.errors import Damaged, Misuse, counted
 from peref.huggingface import load_json
 from peref.ops.place import At
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.porting import load, names_of, one_or_two
 from peref.porting.files import CONFIG, mapped, published
 from peref.porting.tensors import copied
@@ -38,7 +38,7 @@ from peref.xp import Arrays
     "one's document, 0 for padding.  [default: one document, counted from 0]",
     FILE,
 )
-@option("--layers", "Keep the tensors of these layers only.  [default: all]", metavar="N,N,...")
+@option("--layers=N,N,...", "Keep the tensors of these layers only.  [default: all]")
 @option("--gradients", "Keep the gradients of the loss of the next tokens too.", bool)
 @option("--dtype", "What is computed in.", ["float64", "float32"], default="float64")
 @option("--layer", "Compute this layer alone, on --input.", int)
@@ -107,12 +107,11 @@ def placed(cfg: Config, T: int, path: str | None) -> At:
     try:
         return cfg.place(1, T, said.get("positions"), said.get("seg"))
     except (ValueError, TypeError) as error:  # of lists that are no array
-        raise Misuse(
-            f"{path}: expected positions, [{T}] or [axes,1,{T}], and seg, [1,{T}]: {error}"
-        ) from error
+        what = f"expected positions, [{T}] or [axes,1,{T}], and seg, [1,{T}]"
+        raise Misuse(f"{path}: {what}: {error}") from error
 
 
-def chosen_layers(said: str | None, cfg: Config | Pair) -> list[int]:
+def chosen_layers(said: str | None, cfg: Model) -> list[int]:
     try:
         return [*layers_of(cfg)] if said is None else sorted({int(word) for word in said.split(",")})
     except ValueError as error:
@@ -148,7 +147,7 @@ def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, 
     return found.cfg, params, str(found.run.folder), imported.get("model"), found.vocabulary
 
 
-def refuse_two(cfg: Config | Pair, name: str) -> None:
+def refuse_two(cfg: Model, name: str) -> None:
     if isinstance(cfg, Pair):
         raise Misuse(f"{name} is an encoder and a decoder; trace its run whole, with --source and --prompt")
 

@@ -162,9 +162,8 @@ def begin(given: Given) -> Work:
     else:
         settings = [one for one in given.settings if given.encoder is None or not one.startswith(OF_ENCODER)]
         said |= choose(FIRST_CYCLE if given.pe is None else given.pe, settings)
-        cfg, recipe, corpus, spec, *weights = (
-            on_text(given, said) if given.task is given.encoder is None else on_task(given, said)
-        )
+        new = on_text if given.task is given.encoder is None else on_task
+        cfg, recipe, corpus, spec, *weights = new(given, said)
     loop.check_recipe(cfg, recipe, corpus, given.backend)
     be = found.backend_of(given, recipe.dtype, not given.no_record)
     marks = yardsticks_of(corpus)  # before there is a run: they take long, and may be interrupted
@@ -248,12 +247,10 @@ def go_on(given: Given) -> Work:
 
 def already_finished(run: Run) -> Misuse:
     if not run.record["steps"]:  # what was imported
-        pair = isinstance(model_of(run), Pair)
-        words: list[Any] = (
-            ["generate", run.folder, "--prompt"] if pair else ["train", "--from", run.folder, "--data"]
-        )
-        what = "use it with" if pair else "train on from it with"
-        return Misuse(f"{run.folder} was imported, not trained here; {what}: {text.command(*words, 'TEXT')}")
+        what, use = "train on from it with", text.command("train", "--from", run.folder, "--data", "TEXT")
+        if isinstance(model_of(run), Pair):
+            what, use = "use it with", text.command("generate", run.folder, "--prompt", "TEXT")
+        return Misuse(f"{run.folder} was imported, not trained here; {what}: {use}")
     look = text.command("eval", run.folder, *files_of(run))
     return Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
 

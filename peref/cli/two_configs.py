@@ -67,9 +67,7 @@ def differences(first: Read, second: Read) -> dict[str, Any]:
         "differ": [*groups.values()],
         "around": beside,
         "sizes": unlike(*sizes),
-        "not_compared": {
-            path: f"all but the rotations: {missing}" for path, _, _, missing in both if missing
-        },
+        "not_compared": {path: f"all but the rotations: {missing}" for path, *_, missing in both if missing},
     }
 
 
@@ -126,11 +124,10 @@ def difference_text(data: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield text.labelled("in layers", in_a_row(group["layers"], data["compared"]))
         yield from pair_lines(group["differ"])
-    if data["layers"][0] != data["layers"][1]:
-        longer = "AB"[data["layers"][1] > data["layers"][0]]
-        yield text.labelled(
-            "only one has", f"layers {min(data['layers'])} to {max(data['layers']) - 1}: {longer}"
-        )
+    few, many = sorted(data["layers"])
+    if few < many:
+        longer = "AB"[data["layers"].index(many)]
+        yield text.labelled("only one has", f"layers {few} to {many - 1}: {longer}")
     for label, key in (("around them", "around"), ("sizes", "sizes")):
         if data[key]:
             yield f"\n{label}"

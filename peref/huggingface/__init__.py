@@ -82,10 +82,8 @@ def check_turns(public: Mapping[str, Any], top: Keys) -> None:
     if alibi or (top.kind in facts.NO_ROTATION and not rotary):
         no_rotation(f"model_type {top.kind}", "alibi" if alibi else facts.NO_ROTATION[top.kind])
     if not turns and top.kind not in facts.LAYOUT:
-        what = (
-            f"model_type {top.kind} is not known here, and nothing in the config says that it turns q and k"
-        )
-        raise Misuse(f"{what}; expected rope_theta or the like; {SAVED}")
+        what = f"model_type {top.kind} is not known here, and nothing in the config says that it turns"
+        raise Misuse(f"{what} q and k; expected rope_theta or the like; {SAVED}")
 
 
 def no_rotation(what: str, other: str | None) -> NoReturn:

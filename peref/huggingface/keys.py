@@ -79,9 +79,8 @@ class Keys:
     def size(self, key: str) -> int | None:
         value = self.number(key)
         if value is not None and (value < 1 or value != int(value)):
-            raise Misuse(
-                f"{self.at(key)} is {brief(self.values[key])}; expected a whole number of at least 1"
-            )
+            what = f"{self.at(key)} is {brief(self.values[key])}"
+            raise Misuse(f"{what}; expected a whole number of at least 1")
         return None if value is None else int(value)
 
     def numbers(self, key: str, what: str) -> tuple[float, ...]:
@@ -116,9 +115,8 @@ class Keys:
 
     def first(self, keys: tuple[str, ...], what: str = "number") -> tuple[str, Any]:
         """The first of these keys that is there, with its value."""
-        return next(
-            ((key, value) for key in keys if (value := getattr(self, what)(key)) is not None), ("", None)
-        )
+        found = ((key, getattr(self, what)(key)) for key in keys)
+        return next((one for one in found if one[1] is not None), ("", None))
 
 
 def text_of(public: Mapping[str, Any]) -> Keys:

@@ -29,9 +29,8 @@ class Layer:
     def rope_type(self) -> str:
         new, old = self.keys.get("rope_type", str), self.keys.get("type", str)
         if new and old and new != old and {new, old} not in ({"longrope", "su"}, {"default", "mrope"}):
-            self.keys.note(
-                "contradictory", "type", f"it is {old!r} and rope_type is {new!r}; rope_type counts"
-            )
+            says = f"it is {old!r} and rope_type is {new!r}; rope_type counts"
+            self.keys.note("contradictory", "type", says)
         given = {key for key, value in self.keys.values.items() if value is not None}
         if not new and not old and given - {*BASES, *SHARES, "mrope_section"}:
             says = "absent, which is 'default': the other keys beside it do nothing"
@@ -153,9 +152,8 @@ class Layer:
     def stretched(self, factor: float) -> None:
         """vLLM's longest text where it is another than theirs."""
         if factor != 1 and self.longest is not None:
-            self.top.differs(
-                LENGTH[0], "stretched", longest=self.longest, served=digits(self.longest * factor)
-            )
+            served = digits(self.longest * factor)
+            self.top.differs(LENGTH[0], "stretched", longest=self.longest, served=served)
 
     def notice(self) -> None:
         """Keys that nobody asked for, and what else decides the logits."""

@@ -56,9 +56,8 @@ def frequencies(cfg: Config, n: int) -> tuple[Any, float]:
 
 def unscaled(cfg: Config) -> Any:
     """The frequencies of RoPE at the same base and width."""
-    return frequencies(
-        Config(pe=(("rope", {"base": cfg.pe[0][1]["base"]}),), L=cfg.L, C=cfg.C, H=1, R=cfg.R), cfg.L
-    )[0]
+    rope = Config(pe=(("rope", {"base": cfg.pe[0][1]["base"]}),), L=cfg.L, C=cfg.C, H=1, R=cfg.R)
+    return frequencies(rope, cfg.L)[0]
 
 
 def period(order: Sequence[Any]) -> int:

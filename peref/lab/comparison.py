@@ -280,9 +280,8 @@ def losses_of(
             done += stop - first
             progress(done / (plan.count * (len(plan.grid) + 1)))
         if not np.isfinite(found).all():
-            raise Diverged(
-                f"{entry.label} at length {n}: a loss is not finite; train again with a lower --rate"
-            )
+            what = f"{entry.label} at length {n}: a loss is not finite"
+            raise Diverged(f"{what}; train again with a lower --rate")
         return found.reshape(-1, cell).sum(1).tolist()
 
     return {"cells": {str(n): cells(n, Protocol()) for n in plan.grid}, "cut": cells(plan.L, plan.cut)}

@@ -142,9 +142,8 @@ def of_text(found: Document) -> Iterator[str]:
             more = against(found, label, best)
             wide = (more.high - more.low) / 2
             said = f"{more.mean:.3f} +- {wide:.3f} bits/byte better than {label} at {longest:,}"
-            yield (
-                f"{best} is {said}." if more.decides else f"{best} and {label} do not differ at {longest:,}."
-            )
+            alike = f"{best} and {label} do not differ at {longest:,}."
+            yield f"{best} is {said}." if more.decides else alike
     seeds = "one seed, so other first weights may order them otherwise" if count == 1 else f"{count} seeds"
     yield (
         f"Bits per byte of {found['bytes']:,} bytes of {found['text']}, held out of training, in windows "

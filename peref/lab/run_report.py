@@ -67,9 +67,8 @@ def side_by_side_panels(runs: Sequence[Looked]) -> list[Panel | Image]:
     learned = [curve for run in runs for curve in learning(run)]
     lengths = [through([(row["length"], row[run.key]) for row in run.rows], run.name) for run in runs]
     middle = lambda b: 1 + (b["from"] * b["to"]) ** 0.5  # counted from 1
-    places = [
-        through([(middle(b), b["bpb"]) for b in run.by_position], run.name) for run in runs if run.by_position
-    ]
+    placed = [run for run in runs if run.by_position]
+    places = [through([(middle(b), b["bpb"]) for b in run.by_position], run.name) for run in placed]
     trained = [("x", float(L), "") for L in sorted({run.trained for run in runs})]
     y = runs[0].measure
     unit = "bits/token" if y == SHARE_RIGHT else y
@@ -180,9 +179,8 @@ def panels_of(run: Looked, heads: Sequence[str]) -> list[Panel | Image]:
         found.append(Image(name, "key", "query", weights[rows], note=note))
         found.append(distance_panel(f"{name}: over distance", distances(run, weights, "query")))
     marks = [("x", float(run.cfg.L), "")]
-    curves = [
-        Curve(run.queries, entropy(run.heads[name]), name, of=(k, len(heads))) for k, name in enumerate(heads)
-    ]
+    bits = lambda k, name: Curve(run.queries, entropy(run.heads[name]), name, of=(k, len(heads)))
+    curves = [bits(k, name) for k, name in enumerate(heads)]
     return [*found, entropy_panel("Entropy of attention", curves, marks), *learned_panels(run)]
 
 

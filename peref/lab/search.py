@@ -56,10 +56,9 @@ class Reader:
 
     def cycle(self, name: str) -> str:
         """What the layers are read by, `name` in place of rope."""
-        instead = lambda member: "+".join(
-            name if one == TRAINED_WITH else one for one in encodings_of(member)
-        )
-        return ",".join(instead(member) for member, _ in self.cfg.pe)
+        instead = {TRAINED_WITH: name}
+        read = lambda member: "+".join(instead.get(one, one) for one in encodings_of(member))
+        return ",".join(read(member) for member, _ in self.cfg.pe)
 
     def under(self, name: str, *more: str) -> Config:
         """`name` with more settings; another encoding than longrope has those that it knows."""

@@ -301,9 +301,8 @@ def dtype(s: Subject) -> None:
     for name, leaf in leaves.items():
         g = found[leaf]
         if (g.dtype, g.shape) != (np.float32, leaf.shape):
-            raise broken(
-                f"the gradient of {name} is {g.dtype}{list(g.shape)}; expected float32{list(leaf.shape)}"
-            )
+            what = f"the gradient of {name} is {g.dtype}{list(g.shape)}"
+            raise broken(f"{what}; expected float32{list(leaf.shape)}")
 
 
 def positions(s: Subject) -> None:

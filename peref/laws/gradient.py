@@ -29,9 +29,8 @@ def each_array(change: Callable, x: Any) -> Any:
     if isinstance(x, dict):
         return {k: each_array(change, a) for k, a in x.items()}
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return dataclasses.replace(
-            x, **{f.name: each_array(change, getattr(x, f.name)) for f in dataclasses.fields(x) if f.init}
-        )
+        given = (f.name for f in dataclasses.fields(x) if f.init)
+        return dataclasses.replace(x, **{name: each_array(change, getattr(x, name)) for name in given})
     return change(x) if isinstance(x, (np.ndarray, np.generic)) or library(x) == "cupy" else x
 
 

@@ -141,14 +141,12 @@ class At:
             what = f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit"
             raise Misuse(f"{what}; queries are the last keys")
         if self.i.ndim not in (1, 2, 3):
-            raise Misuse(
-                f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]"
-            )
+            wanted = "[T], [B,T] or, of several axes, [A,B,T]"
+            raise Misuse(f"positions are {list(self.i.shape)}; expected {wanted}")
         for i in (self.i, self.j):
             if not ((i >= -LARGEST_POSITION) & (i <= LARGEST_POSITION)).all():
-                raise Misuse(
-                    f"positions must be finite numbers of at most 2^53 in size, got {i.min()} to {i.max()}"
-                )
+                what = "positions must be finite numbers of at most 2^53 in size"
+                raise Misuse(f"{what}, got {i.min()} to {i.max()}")
         if self.seg is not None:
             check_documents("seg", self.seg)
         return self
@@ -346,9 +344,8 @@ class At:
     def _distinct(self) -> tuple[Any, Any]:
         """Distances and index where positions are not consecutive."""
         if self.i.ndim > 2:
-            raise Misuse(
-                f"a function of distance needs one position for each token, got {self.i.shape[0]} axes"
-            )
+            what = "a function of distance needs one position for each token"
+            raise Misuse(f"{what}, got {self.i.shape[0]} axes")
         apart = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]
         see = self.see if self.see.ndim == 2 else self.see[:, 0]
         apart, see = np.broadcast_arrays(apart, see)

@@ -36,9 +36,8 @@ def over_heads(angle, H):
         return angle[:, None] if angle.ndim == 3 else angle
     heads = angle.shape[1]
     if H % heads:
-        raise Misuse(
-            f"turn: angles of {counted(heads, 'head')} for {H}; expected as many or a divisor of {H}"
-        )
+        what = f"turn: angles of {counted(heads, 'head')} for {H}"
+        raise Misuse(f"{what}; expected as many or a divisor of {H}")
     return angle if heads in (1, H) else namespace(angle).repeat(angle, H // heads, 1)
 
 

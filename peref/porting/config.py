@@ -8,15 +8,15 @@ from typing import Any
 
 from peref import huggingface
 from peref.config import Config
-from peref.errors import Misuse, counted, did_you_mean
+from peref.errors import Misuse, counted, did_you_mean, few
 from peref.huggingface.facts import NO_ROTATION, OWN
 from peref.huggingface.keys import Keys, text_of
 from peref.huggingface.rotation import frequencies, period
 from peref.member import SHARPER
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
 from peref.porting.names import PAIRS, PUBLIC_NAMES
-from peref.porting.tensors import ends_of, same_embedding, some
+from peref.porting.tensors import ends_of, same_embedding
 
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
 # generation, precision.
@@ -67,7 +67,7 @@ def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None)
     return Pair(Config(causal=False, **fields), Config(cross=True, **decoder))
 
 
-def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Config | Pair:
+def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Model:
     """As config_of, or for an encoder and a decoder as pair_of."""
     kind = str(public.get("model_type"))  # it may be anything
     return (pair_of if kind in PAIRS else config_of)(public, tensors)
@@ -122,7 +122,7 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
             raise Misuse(f"{key} is {value!r}, which cannot be expressed for {kind}; {why}")
     given = keys | dict(public)
     if missing := [key for key, value in keys.items() if value is ... and given[key] in (..., None)]:
-        raise Misuse(f"the config has no {some(missing)}; expected the whole config.json of a {kind}")
+        raise Misuse(f"the config has no {few(missing)}; expected the whole config.json of a {kind}")
     said = Keys(given)
     for key, value in keys.items():
         if value is ... or type(value) in (int, float):  # refuses what is no number
@@ -132,9 +132,8 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
         if (given.get(key) or 0) > most:
             here = "" if tensors is None else f", and {counted(most, 'tensor')} came with this config"
             raise Misuse(f"{key} is {given[key]}; expected the number of layers of a model{here}")
-    new, old, attention = (
-        said.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling", "attn_config")
-    )
+    inside = ("rope_parameters", "rope_scaling", "attn_config")
+    new, old, attention = (said.get(key, dict) or {} for key in inside)
     inner = {"rotation": new | old or OWN["rope_parameters"].get(kind, {}), "attn_config": attention}
     given |= {f"{where}.{key}": x for where, own in inner.items() for key, x in own.items()}
     named, meanings = family.activations
@@ -196,9 +195,8 @@ def fields_of(family: Family, given: Theirs) -> dict[str, Any]:
         more |= {} if alike else {"window": window}
         idle = set() if more.get("temperature") else SHARPER
         own = {setting: x for setting, x in more.items() if x is not None and setting not in idle}
-        cycle.append(
-            (name, options | own | ({} if applied(family.sparse, given, n) else picked(family.dense, given)))
-        )
+        feeds = {} if applied(family.sparse, given, n) else picked(family.dense, given)
+        cycle.append((name, options | own | feeds))
     return fields | {"pe": tuple(cycle[: period(cycle)]), "window": windows[0] if alike else None}
 
 

@@ -68,9 +68,8 @@ def files_of(folder: Path) -> tuple[tuple[str, ...], set[str]]:
     listed: dict[str, Any] = {}
     if (folder / INDEX).is_file():
         listed = load_json(folder / INDEX, "the index of the shards of a model").get("weight_map", {})
-        if not listed or not all(
-            isinstance(name, str) and Path(name).name == name for name in listed.values()
-        ):
+        beside = lambda name: isinstance(name, str) and Path(name).name == name
+        if not listed or not all(map(beside, listed.values())):
             raise Damaged(f"{folder / INDEX}: no weight_map from tensors to files beside it")
     found = {path.name for path in folder.glob("*.safetensors")}
     names = sorted(set(listed.values()) or ({TENSORS} if TENSORS in found else found))

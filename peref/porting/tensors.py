@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peref.config import Config
-from peref.errors import Misuse
+from peref.errors import Misuse, few
 from peref.huggingface.facts import NO_ROTATION
-from peref.pair import Pair
+from peref.pair import Model, Pair
 from peref.parameters import shapes_of
 from peref.porting.names import NEEDS, PAIRS, PUBLIC_NAMES
 from peref.store import BFLOAT16
@@ -136,14 +136,14 @@ def to_bfloat16(a: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(BFLOAT16)
 
 
-def half_with(cfg: Config | Pair, name: str) -> Config:
+def half_with(cfg: Model, name: str) -> Config:
     """The model that has the parameter of this name: of a pair one of the two."""
     if isinstance(cfg, Pair):
         return cfg.encoder if name.startswith("encoder.") else cfg.decoder
     return cfg
 
 
-def rows(whole: Config | Pair, kind: str, apart: bool = False) -> Iterator[Row]:
+def rows(whole: Model, kind: str, apart: bool = False) -> Iterator[Row]:
     """Every tensor of a model of these names; of each expert by itself where they are `apart`."""
     have = shapes_of(whole)
     for theirs, ours, words in table(kind):
@@ -170,7 +170,7 @@ def rows(whole: Config | Pair, kind: str, apart: bool = False) -> Iterator[Row]:
                     yield Row(at, shapes, over, groups or 1, several and not alone, ones)
 
 
-def kind_of(cfg: Config | Pair, kind: str | None) -> str:
+def kind_of(cfg: Model, kind: str | None) -> str:
     """`kind`, or that of the first names that can name all of `cfg`. Raises Misuse where these cannot."""
     if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
@@ -182,7 +182,7 @@ def kind_of(cfg: Config | Pair, kind: str | None) -> str:
     return kind
 
 
-def misfit(whole: Config | Pair, kind: str) -> str:
+def misfit(whole: Model, kind: str) -> str:
     """What these names cannot name of a model, in words; "" where they name all of it."""
     cfg = half_with(whole, "")
     if (kind in PAIRS) != isinstance(whole, Pair):
@@ -193,7 +193,7 @@ def misfit(whole: Config | Pair, kind: str) -> str:
     named = {name for row in rows(whole, kind) for name in row.ours}
     have = shapes_of(whole)
     if more := [f"{name} {list(have[name])}" for name in have if name not in named]:
-        return f"{whole.named} has parameters {some(more)}, for which {kind} has no names"
+        return f"{whole.named} has parameters {few(more)}, for which {kind} has no names"
     return ""
 
 
@@ -202,28 +202,23 @@ def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...
     is not.
     """
     if missing := [name for name in wanted if name not in arrays]:
-        raise Misuse(f"{whose} lack {some(missing)}; is this a part of the model, or the config of another?")
+        raise Misuse(f"{whose} lack {few(missing)}; is this a part of the model, or the config of another?")
     if unknown := [name for name in arrays if name not in wanted]:
-        raise Misuse(f"{whose} have {some(unknown)}, which this config has no use for")
+        raise Misuse(f"{whose} have {few(unknown)}, which this config has no use for")
     for name, shape in wanted.items():
         a = arrays[name]
         if not library(a):
-            raise TypeError(
-                f"{name} is a {type(a).__module__}.{type(a).__name__}; expected an array of numpy or cupy"
-            )
+            kind = f"{type(a).__module__}.{type(a).__name__}"
+            raise TypeError(f"{name} is a {kind}; expected an array of numpy or cupy")
         if tuple(a.shape) != shape:
             raise Misuse(f"{name} is {list(a.shape)}, expected {list(shape)}")
         if a.dtype.kind != "f" and a.dtype != BFLOAT16:
             raise Misuse(f"{name} is {a.dtype}; expected real numbers, such as float32, and none quantised")
 
 
-def some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 def load(
     arrays: Mapping[str, Any],
-    cfg: Config | Pair,
+    cfg: Model,
     kind: str | None = None,
     *,
     dtype: Any = None,
@@ -251,10 +246,8 @@ def load(
     for name in [*PAIRS.get(named, ()), *([head] if cfg.tied else [])]:
         if name in given and tied_to in given and layer is None:
             if not same_embedding(given, name, tied_to):
-                says = (
-                    "; a head of its own has tie_word_embeddings false (tied=False)" if name == head else ""
-                )
-                raise Misuse(f"{name} is not {tied_to}, but the config says that they are tied{says}")
+                use = "; a head of its own has tie_word_embeddings false (tied=False)" * (name == head)
+                raise Misuse(f"{name} is not {tied_to}, but the config says that they are tied{use}")
             del given[name]
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
@@ -270,7 +263,7 @@ def load(
 
 
 def unload(
-    params: Mapping[str, Any], cfg: Config | Pair, kind: str | None = None, *, prefix: str | None = None
+    params: Mapping[str, Any], cfg: Model, kind: str | None = None, *, prefix: str | None = None
 ) -> Arrays:
     """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under
     their public names.

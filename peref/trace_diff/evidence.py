@@ -62,12 +62,8 @@ class Differing:
         """The same as plain data."""
         looks = [{"does": one.does, "says": one.says} for one in self.readings]
         words = {"name": self.name, "dtype": self.dtype, "judged": self.judged, "where": self.where}
-        return words | {
-            "looks_like": looks,
-            "evidence": self.evidence,
-            "known": self.known,
-            "layers": self.others,
-        }
+        rest = {"evidence": self.evidence, "known": self.known, "layers": self.others}
+        return words | {"looks_like": looks} | rest
 
 
 def about_shape(axes: list[str], want: np.ndarray, got: np.ndarray) -> tuple[list[str], str]:
@@ -91,10 +87,8 @@ def about_shape(axes: list[str], want: np.ndarray, got: np.ndarray) -> tuple[lis
         return [said, f"it has {counted(more, 'key')} more than there are tokens, as a cache has"], only
     if axis not in "TS":
         return [said], ""
-    cure = (
-        "give yours the tokens in the JSON beside the reference, or trace those that yours reads (--tokens)"
-    )
-    return [said, tokens_apart(k, want, got)], cure
+    cure = "give yours the tokens in the JSON beside the reference"
+    return [said, tokens_apart(k, want, got)], f"{cure}, or trace those that yours reads (--tokens)"
 
 
 def tokens_apart(k: int, want: np.ndarray, got: np.ndarray) -> str:
@@ -127,10 +121,8 @@ def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
         if axis in "TS":
             what = tokens.pop(0)
             on = len(hit) == size - hit[0]
-            places = f"at {what} {in_runs(hit)} of {size}"
-            said.append(
-                f"at every {what}" if len(hit) == size else f"from {what} {hit[0]} on" if on else places
-            )
+            places = f"from {what} {hit[0]} on" if on else f"at {what} {in_runs(hit)} of {size}"
+            said.append(f"at every {what}" if len(hit) == size else places)
         elif len(hit) < size:
             said.append(f"in {what} {in_runs(hit)} of {size}")
         elif axis in "HG" and size > 1:

@@ -34,9 +34,8 @@ from peref.xp import Arrays
 
 TRACE_FORMAT = "peref trace 1"
 BEGINNING = fields({"format": TEXT | {"pattern": "^peref trace"}})  # of any
-OF_TRACE = fields(
-    {"config": OBJECT, "tokens": {}, "tensors": LIST | {"items": fields({"name": TEXT, "axes": NAMES})}}
-)
+OF_TENSOR = fields({"name": TEXT, "axes": NAMES})
+OF_TRACE = fields({"config": OBJECT, "tokens": {}, "tensors": LIST | {"items": OF_TENSOR}})
 NOTE = fields({"peref": TEXT})  # what trace writes into the header of its tensors
 
 

@@ -148,11 +148,9 @@ def masked(change: Callable) -> dict[str, Way]:
     def way(t: Steps, x: Any) -> Any:
         n = np.arange(x.shape[-1])
         at: Any = SimpleNamespace(see=change(t.see, n[:, None] - n))
-        return (
-            sunk(t("scores"), t.weights["sinks"], at=at)
-            if t.kind.sinks
-            else probabilities(t("scores"), at=at)
-        )
+        if t.kind.sinks:
+            return sunk(t("scores"), t.weights["sinks"], at=at)
+        return probabilities(t("scores"), at=at)
 
     return {"probabilities": way}
 
@@ -340,16 +338,14 @@ def of_streams(engine: Engine, layer: int) -> Iterator[Said]:
         earlier = alike(step)[: alike(step).index(step)]
         ways += [(step, one, taken(one)) for one in earlier]
         if step == "ffn_normed" and "norm2" in has:
-            others = [
-                one for one in earlier if one not in ("input", "residual")
-            ]  # which are Config's residual
+            # the norms of input and residual are Config's residual
+            others = [one for one in earlier if one not in ("input", "residual")]
             ways += [(step, f"the norm of {one}", normed("norm2", taken(one))) for one in others]
         for y, name, before in ADDED:
             for one in earlier if step == before else ():
                 ways += [(step, f"{one} + {y}", plus(one, y, 1)), (step, f"{one} - {y}", plus(one, y, -1))]
-                ways += (
-                    [(step, f"the norm of {one} + {y}", normed(name, plus(one, y, 1)))] if name in has else []
-                )
+                behind = (step, f"the norm of {one} + {y}", normed(name, plus(one, y, 1)))
+                ways += [behind] if name in has else []
     for step, words, way in ways:
         yield f"layer {layer}: {step} is {words}", f"it is {OF_LAYER[step][1]}", {"ways": {step: way}}
 

@@ -194,11 +194,8 @@ class Traces:
         more than their size says where what is summed cancels, p (g - sum p g) in a softmax that is peaked.
         """
         words, params = self.pair or (self.words, self.params)
-        cfg, tokens, noise = (
-            model_from_json(words["config"]),
-            np.asarray(words["tokens"]),
-            at_random("gradients"),
-        )
+        cfg, tokens = model_from_json(words["config"]), np.asarray(words["tokens"])
+        noise = at_random("gradients")
         place = (words.get(key) for key in ("positions", "seg", "n"))
         how: dict[str, Any] = {"gradients": True, "at": halves(cfg)[""].place(*tokens.shape, *place)}
         how["source"] = np.asarray(words["encoder_tokens"]) if "encoder_tokens" in words else None

@@ -116,13 +116,10 @@ class NoisyTape(Tape):
             )
             if op.forward.__name__ == "weigh_forward":
                 self.mean_off = (bare(dy) * (self.moved(bare(y)) - bare(y))).sum(-1, keepdims=True)
-            elif (
-                op.forward.__name__ in ("probabilities_forward", "sunk_forward")
-                and self.mean_off is not None
-                and self.mean_off.shape[:-1] == bare(dy).shape[:-1]
-            ):
-                p = saved[0] if isinstance(saved, tuple) else saved
-                got = (got[0] - bare(p) * self.mean_off, *got[1:])
+            elif op.forward.__name__ in ("probabilities_forward", "sunk_forward"):
+                off, p = self.mean_off, saved[0] if isinstance(saved, tuple) else saved
+                if off is not None and off.shape[:-1] == bare(dy).shape[:-1]:
+                    got = (got[0] - bare(p) * off, *got[1:])
             return got
 
         backward.__name__ = op.forward.__name__

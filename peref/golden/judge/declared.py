@@ -5,7 +5,6 @@ Not here: how each is judged (refusals, laws).
 """
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 from peref.golden.compute.reference import direct_call, reference
 from peref.golden.judge import laws, refusals
@@ -23,9 +22,8 @@ VERDICTS: dict[str, tuple[Callable, Callable]] = {
 
 def declared_entries(book: Book) -> dict[str, list[Entry]]:
     """The refusals and the laws of all encodings."""
-    return {
-        part: list(chain.from_iterable(vectors.listed(part) for vectors in book.vectors)) for part in VERDICTS
-    }
+    of_all = lambda part: [entry for vectors in book.vectors for entry in vectors.listed(part)]
+    return {part: of_all(part) for part in VERDICTS}
 
 
 def outcomes(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> Iterator[Outcome]:

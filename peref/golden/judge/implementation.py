@@ -38,9 +38,8 @@ def numpy_dtype(dtype: str) -> Any:
     try:
         return import_module("ml_dtypes").bfloat16
     except ImportError as error:
-        raise Misuse(
-            f"{dtype}: NumPy has no bfloat16 of its own; it comes with: {share.install('ml_dtypes')}"
-        ) from error
+        need = share.install("ml_dtypes")
+        raise Misuse(f"{dtype}: NumPy has no bfloat16 of its own; it comes with: {need}") from error
 
 
 def inputs_in(entry: Entry, dtype: str) -> dict[str, np.ndarray]:

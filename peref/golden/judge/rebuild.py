@@ -32,9 +32,8 @@ def on_scale(entry: Entry, written: Arrays, found: Arrays) -> Arrays:
         a, b = entry.budget(name)
         if a is not None and b is not None and a.size:
             nothing = np.abs(written[name]).max() < ZERO * a.max()
-            scale = (
-                b.max() if entry.words["level"] in ("block", "model", "step") else a.max() if nothing else 0
-            )
+            of_model = entry.words["level"] in ("block", "model", "step")
+            scale = b.max() if of_model else a.max() if nothing else 0
             scaled[name] = np.append(found[name], scale)
     return scaled
 
@@ -62,7 +61,6 @@ def differing(book: Book, say: Callable[[str], None] = lambda _: None) -> list[s
         except AssertionError as error:
             wrong.append(f"{entry.id}: {error}")
     for part, entries in declared.declared_entries(book).items():
-        wrong += [
-            f"{entry.id}: {said}" for entry in entries if (said := declared.peref_breaks(part, entry.words))
-        ]
+        told = ((entry.id, declared.peref_breaks(part, entry.words)) for entry in entries)
+        wrong += [f"{name}: {said}" for name, said in told if said]
     return wrong

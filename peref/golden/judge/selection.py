@@ -69,9 +69,9 @@ def refuse_unknown(pick: Pick, book: Book) -> None:
     """Raises Misuse for a word of `pick` that no case of the book has, nor any refusal or law."""
     for field, (option, of, rest) in ASKED.items():
         for pattern in getattr(pick, field):
-            if any(matches(pattern, of(entry)) for one in (book, book.every) for entry in everything(one)):
+            if any(matches(pattern, of(entry)) for one in (book, book.of(None)) for entry in everything(one)):
                 continue
-            known = {name for entry in everything(with_full(book.every)) for name in of(entry)}
+            known = {name for entry in everything(with_full(book.of(None))) for name in of(entry)}
             if matches(pattern, known):
                 raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
             if option == "--case" and could_be_of_full(pattern):

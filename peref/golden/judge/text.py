@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from peref import share
-from peref.errors import counted
+from peref.errors import counted, few
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, verdict_in
 from peref.golden.judge.result import MISSING, Result
@@ -136,17 +136,14 @@ def rest_words(report: Report) -> list[str]:
 
 def listed(names: Iterable[str], most: int = 4) -> str:
     """Names, each once, and how many more there are."""
-    found = sorted(set(names), key=lambda name: (name.startswith("vjp."), name))
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(found[:most]) + more
+    return few(sorted(set(names), key=lambda name: (name.startswith("vjp."), name)), most)
 
 
 def compared_words(report: Report) -> str:
     """What was compared, how it came out in each dtype, and what was not there to be compared."""
     tensors = {(r.entry.id, r.name) for r in report.results if r.got}
-    said = (
-        f"{counted(len(tensors), 'tensor')} of {counted(len({case for case, _ in tensors}), 'case')} compared"
-    )
+    cases = {case for case, _ in tensors}
+    said = f"{counted(len(tensors), 'tensor')} of {counted(len(cases), 'case')} compared"
     by_dtype = report.in_dtypes()
     if len(by_dtype) == 1 and not (report.raised_wide or report.unanswered):
         ((name, some),) = by_dtype.items()

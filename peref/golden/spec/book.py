@@ -78,17 +78,13 @@ class Book:
                 found[entry.id] = entry
         return found
 
-    @property
-    def every(self) -> "Book":
-        """With all encodings."""
-        return self.of(None)
-
     def only(self, patterns: Collection[str]) -> "Book":
         """With those encodings alone whose names match one of `patterns`. Itself where none does."""
         wanted = [name for name in self.names if any(fnmatchcase(name, one) for one in patterns)]
         return self if wanted in ([], self.names) else self.of(wanted)
 
     def of(self, wanted: Collection[str] | None) -> "Book":
+        """With these encodings alone, None: with all."""
         return replace(self, wanted=wanted, more=self.more and self.more.of(wanted))
 
 

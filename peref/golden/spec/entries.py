@@ -66,9 +66,8 @@ class Entry:
     def variants(self) -> dict[str, str]:
         """Readings of respected sources that differ, and what each is; the first, the norm, is called ""."""
         known = self.words.get("acceptable", {"norm": "", "variants": {"": ""}})
-        return {"": known["variants"][known["norm"]]} | {
-            name: words for name, words in known["variants"].items() if name != known["norm"]
-        }
+        others = dict(known["variants"])
+        return {"": others.pop(known["norm"])} | others
 
     def key(self, name: str, variant: str = "") -> str:
         """The name of a tensor in the files."""

@@ -81,9 +81,8 @@ def strict_json(text: bytes, where: str) -> Any:
         return x
 
     try:
-        found = json.loads(
-            text.decode("utf-8"), object_pairs_hook=once, parse_constant=finite, parse_float=finite
-        )
+        numbers: Any = {"parse_constant": finite, "parse_float": finite}
+        found = json.loads(text.decode("utf-8"), object_pairs_hook=once, **numbers)
         if depth([found]) > DEEPEST + 1:
             raise ValueError(f"nested deeper than {DEEPEST}")
         return found
