@@ -271,9 +271,9 @@ def test_a_process_that_compiles_ends_with_the_one_it_compiles_for(tmp_path):
     assert [path.stem for path in tmp_path.rglob("*.kept")] == ["embedding.take"]
 
 
-def test_what_is_compiled_first_is_what_training_the_default_model_calls(monkeypatch):
+def test_what_is_compiled_first_is_what_training_the_default_model_and_rope_calls(monkeypatch):
     """No more and no less."""
-    cfg, recipe, called = Config(C=16, F=8, L=64), Recipe(), set()
+    cfg, recipe, called = Config(C=16, F=8, L=64, pe=(("rope", {}),)), Recipe(), set()
     run = kernel.Kernel.__call__
     monkeypatch.setattr(
         kernel.Kernel, "__call__", lambda self, *arguments: (called.add(self.name), run(self, *arguments))[1]

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 from contextlib import nullcontext
 from itertools import count
 
@@ -17,6 +18,7 @@ from numba.core.registry import cpu_target
 from peref.backends.numba import kernel as compiling
 from peref.backends.numba import whole
 from peref.backends.numba.emit import I64, ir
+from peref.backends.numba.kept import file_of, payload_of
 from peref.backends.numba.kernel import INNER, OPTIONS
 
 CODEGEN = cpu_target.target_context.codegen()
@@ -161,3 +163,24 @@ def test_garbage_is_rarely_looked_for_while_compiling(monkeypatch):
     compiling.KERNELS["embedding.take"].made()
     assert seen[0][0] > before[0]
     assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "kinds"),
+    [
+        (
+            "attention.forward",
+            "skips",
+            b"xxxxx5ArrayIxLi2E1C8readonly7alignedE5ArrayIfLi1E1C7mutable7alignedE",
+        ),
+        ("attention_backward.backward", "skips", b"xxxxx5ArrayIxLi2E1C8readonly7alignedE5ArrayIfLi1E1C"),
+        ("matrix.multiply", "tiles_of_rows", b""),
+    ],
+)
+def test_a_function_is_compiled_for_one_kind_of_arguments(name, function, kinds):
+    """In a kernel and its backward the same one: another layout, or a literal, would compile it again."""
+    compiling.kernels(name.partition(".")[0])
+    compiling.KERNELS[name].ready()
+    text = payload_of(file_of(compiling.FOLDER, name))
+    assert len(set(re.findall(rb"\d%sB\dv(\d+)B" % function.encode(), text))) == 1
+    assert re.search(rb"\d%sB\w+%s" % (function.encode(), kinds), text)

@@ -12,13 +12,14 @@ from numba.core import config
 from peref.backends.numba.kept import file_of
 from peref.backends.numba.kernel import FOLDER, KERNELS, digest, kernels
 
-# What training the default model calls. A process compiles once what its kernels share, and every second one
-# begins at the end (in_turn): so attention, which takes half of the time, is here, all else there.
+# What training the default model calls, and a rotation. A process compiles once what its kernels share, and
+# every second one begins at the end (in_turn): so attention, which takes half of the time, is here, all else
+# there.
 OFTEN = (
     *("attention_backward.backward", "attention.forward"),
     *("embedding.take", "embedding.take_backward", "adamw.adamw"),
     *("cross_entropy.cross_entropy_backward", "cross_entropy.cross_entropy"),
-    *("norms.rms_norm", "norms.rms_norm_backward"),
+    *("norms.rms_norm", "norms.rms_norm_backward", "turn.turn"),
     *("matrix.multiply", "feed.activated_linear_forward", "feed.activated_linear_backward"),
 )
 CHILD = """

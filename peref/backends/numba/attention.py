@@ -68,9 +68,11 @@ def forward_lane(
         np.zeros(KEYS * QUERIES, np.float32),
         np.empty((KEYS if cap > 0 else 0, QUERIES), np.float32),
     )
-    # of each query, in rows of a block
-    top, new, total, less, length = np.empty((5, together, QUERIES), np.float32)
-    low, high = np.empty((2, together, QUERIES), np.int32)
+    # of each query, in rows of a block; unpacked they would have any strides, and what takes them be compiled
+    # again
+    some = np.empty((5, together, QUERIES), np.float32)
+    top, new, total, less, length = some[0], some[1], some[2], some[3], some[4]
+    low, high = np.empty((together, QUERIES), np.int32), np.empty((together, QUERIES), np.int32)
     seen = np.empty((together, 4), np.int64)
     for unit in range(lane, B * H * groups, QUEUES):
         b, h, begin = unit // (H * groups), unit // groups % H, unit % groups * QUERIES * together

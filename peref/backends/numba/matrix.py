@@ -126,7 +126,7 @@ def product_rows(c, a, b, panel):
                 inside = 0
                 if lie:
                     lie = 0
-                    copied = tiles_of_rows(a, 0, k, depth)
+                    copied = tiles_of_rows(a, lie * ROWS, k, depth)  # a literal 0 would compile it again
             add, prefetch = k > 0, prefetched(p, a, of, b, at, panel, row, depth)
             if lie:
                 strip(c, n, N, a, of, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, add, prefetch)
