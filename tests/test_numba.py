@@ -243,7 +243,10 @@ def test_a_nan_that_goes_in_comes_out(place):
 
 @pytest.mark.parametrize(
     ("M", "K", "N"),
-    [(1, 1, 1), (7, 3, 5), (63, 300, 33), (65, 256, 32), (130, 257, 100), (64, 512, 96), (5, 1, 64)],
+    [
+        *((1, 1, 1), (7, 3, 5), (63, 300, 33), (65, 256, 32), (130, 257, 100), (64, 512, 96), (5, 1, 64)),
+        (520, 64, 96),  # with 8 lanes B is packed, and in the gradient of the weights gathered beside A'
+    ],
 )
 def test_products_at_every_edge(M, K, N):
     """Rows, depth and columns that are no whole tiles; any strides."""

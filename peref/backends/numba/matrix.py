@@ -10,7 +10,8 @@ What comes from memory is called for a tile, or DEPTH, ahead, a line at each ste
 for no sum goes on, which was a fifth of the time at K = 128.
 
 Tiles of A are read where they lie, but for the last, which may lack rows. With 8 lanes a step of K is too
-short to hide a line of A for each, so tiles of A' are gathered first.
+short to wait for the second cache, and rows a power of two apart share few places of the first: so tiles of
+A' are gathered first, a panel of B that lies as it is too, and B is packed where A has more rows than it.
 """
 
 import numpy as np
@@ -22,10 +23,11 @@ from peref.backends.numba.host import COLUMNS, LANES, ROWS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.tile import add_prefetching, set_prefetching, tile_set
-from peref.backends.numba.vector import transpose_block
+from peref.backends.numba.vector import copy, transpose_block
 
 ROWS_AT_ONCE = (64 + ROWS - 1) // ROWS * ROWS  # rows that one thread takes at a time
 DEPTH = 256
+MANY = 512  # rows of A with which packing B pays where it could be read as it lies, with 8 lanes
 LINE_BYTES = 64  # bytes of a line of the cache
 
 
@@ -71,8 +73,14 @@ def tiles_of_rows(a, first, k, depth):
     """
     M = len(a)
     out = np.empty(((M - first + ROWS - 1) // ROWS, depth, ROWS), np.float32)
+    # a column of A' lies in a line: by vectors, whose last numbers the next column overwrites
+    by_vectors = max(0, (M - first - LANES) // ROWS + 1) if LANES == 8 and a.strides[0] == 4 else 0
+    for n in range(depth - 1):
+        at = first + (k + n) * (a.strides[1] // 4)
+        for t in range(by_vectors):
+            copy(out, (t * depth + n) * ROWS, a, at + t * ROWS, LANES)
     for t in range(len(out)):
-        for n in range(depth):
+        for n in range(depth - 1 if t < by_vectors else 0, depth):
             for r in range(ROWS):
                 out[t, n, r] = a[min(first + t * ROWS + r, M - 1), k + n]
     return out
@@ -113,27 +121,35 @@ def product_rows(c, a, b, panel):
     """C = A B for rows that are few; panel p of B starts at element p panel. A and B `as_any`."""
     (M, K), N = a.shape, c.shape[1]
     whole, tiles = M // ROWS, (M + ROWS - 1) // ROWS
-    a_row, a_column, row = a.strides[0] // 4, a.strides[1] // 4, b.strides[0] // 4
+    a_row, a_column, b_row = a.strides[0] // 4, a.strides[1] // 4, b.strides[0] // 4
     out = np.empty((ROWS, COLUMNS), np.float32)
+    gathers = LANES == 8 and panel == COLUMNS and M > 8 * ROWS
+    right = as_any(np.empty((DEPTH, COLUMNS), np.float32)) if gathers else b
+    row = COLUMNS if gathers else b_row
     for k in range(0, K, DEPTH):
         depth, of = min(DEPTH, K - k), k * a_column
         lie = 0 if LANES == 8 and a_column != 1 else whole
         copied = tiles_of_rows(a, lie * ROWS, k, depth)
         for p in range(panels(N)):
-            n, at = p * COLUMNS, p * panel + k * row
+            n, at = p * COLUMNS, p * panel + k * b_row
             inside = whole
             if n + COLUMNS > N:
                 inside = 0
                 if lie:
                     lie = 0
                     copied = tiles_of_rows(a, lie * ROWS, k, depth)  # a literal 0 would compile it again
-            add, prefetch = k > 0, prefetched(p, a, of, b, at, panel, row, depth)
+            add, prefetch = k > 0, prefetched(p, a, of, b, at, panel, b_row, depth)
+            if gathers:
+                for i in range(depth):
+                    copy(right, i * COLUMNS, b, at + i * b_row, COLUMNS)
+                at = 0
             if lie:
-                strip(c, n, N, a, of, ROWS * a_row, a_row, a_column, inside, b, at, row, depth, add, prefetch)
+                step = ROWS * a_row
+                strip(c, n, N, a, of, step, a_row, a_column, inside, right, at, row, depth, add, prefetch)
             else:
-                strip(c, n, N, copied, 0, ROWS * depth, 1, ROWS, inside, b, at, row, depth, add, prefetch)
+                strip(c, n, N, copied, 0, ROWS * depth, 1, ROWS, inside, right, at, row, depth, add, prefetch)
             for t in range(inside, tiles):
-                tile_set(out, 0, COLUMNS, copied, (t - lie) * ROWS * depth, 1, ROWS, b, at, row, depth)
+                tile_set(out, 0, COLUMNS, copied, (t - lie) * ROWS * depth, 1, ROWS, right, at, row, depth)
                 place(c, t * ROWS, min((t + 1) * ROWS, M), n, out, k == 0)
     if K == 0:
         c[:] = 0
@@ -175,6 +191,7 @@ def multiply(c, a, b, more):
     n, M, K = a.shape
     N = b.shape[2]
     as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0
+    as_it_is = as_it_is and (LANES != 8 or M < K or M < MANY)
     panel = COLUMNS if as_it_is else K * COLUMNS
     packed = np.empty((0 if as_it_is else n, panels(N) * K, COLUMNS), np.float32)
     in_parallel(pack_one, len(packed) * panels(N), (b, packed))
