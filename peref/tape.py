@@ -129,16 +129,17 @@ class Tape:
         where none arrives. The tape is empty afterwards.
 
         For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have
-        the shape and dtype of y, and a second time, TypeError when a backward returns a wrong number of
-        gradients or one of another shape or dtype than its array.
+        the shape and dtype of y, and for a y that an earlier call took off the tape, TypeError when a
+        backward returns a wrong number of gradients or one of another shape or dtype than its array.
         """
         found: dict[Slot, Any] = {}
         kind = lambda a: f"{a.dtype}{list(a.shape)}"
+        known = {leaf.slot for leaf in self.leaves}.union(*(outputs for *_, outputs in self.entries))
         for one, d in zip(y, dy, strict=True) if isinstance(y, tuple) else ((y, dy),):
             if not isinstance(one, Var) or one.tape is not self:
                 raise ValueError("y is not on this tape")
-            if not self.entries and one not in self.leaves:
-                raise ValueError("the gradients of this tape were taken and it is empty; run forward again")
+            if one.slot not in known:
+                raise ValueError("the gradients of y were taken, and the tape emptied; run forward again")
             if (d.shape, d.dtype) != (one.shape, one.dtype):
                 raise ValueError(f"dy is {kind(d)}, expected the shape and dtype of y, {kind(one)}")
             found[one.slot] = found[one.slot] + d if one.slot in found else d

@@ -245,6 +245,8 @@ def test_what_is_not_asked_in_float16_is_neither_right_nor_wrong(book, capsys, t
     assert (code, text.startswith("0 differ, 1 agrees")) == (0, True), text
     code, text = cli(capsys, "check", first)
     assert (code, said in text) == (5, True), text
+    code, text = cli(capsys, "diff", GOLDEN / "core" / "gla", first)
+    assert (code, f"no tensor in common to compare; {said.removeprefix('1 ')}" in text) == (2, True), text
     wide = {f"{entries[0].id}:y": ("F32", np.float32(given[f"{entries[0].id}:y"]))}
     assert cli(capsys, "check", dumped(out, wide))[0] == 1
 

@@ -99,6 +99,8 @@ def test_what_fails_is_the_end(ran, command):
     assert done.returncode != 0
     in_turn, beside = apart(called)
     assert (beside if command in BESIDE else in_turn)[-1] == command
+    if command.endswith("-n auto"):  # what ran beside the tests is told with them
+        assert (beside, done.stdout.endswith("CUDA kernels:\n")) == (BESIDE, True)
 
 
 @pytest.mark.parametrize(

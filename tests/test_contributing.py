@@ -128,7 +128,7 @@ def test_a_backward_wrong_by_a_thousandth_fails(checkout):
     )
     code, text = judged(checkout, f"{NAME} and gradient_of_every_parameter")
     assert code == 1, text
-    assert f"test_gradient_of_every_parameter[{NAME}]" in text.split("FAILED ", 1)[1]
+    assert f"FAILED tests/test_encodings.py::test_gradient_of_every_parameter[{NAME}]" in text
     assert "Differs" in text
 
 

@@ -376,7 +376,7 @@ def test_gradient_of_rotate(name, where):
     turned = lambda x, n: peref.rotate(name, *((q, x) if n else (x, k)), positions=positions)[n]
     units = lambda a: np.eye(a.size).reshape(-1, *a.shape)
     back = lambda da, n: np.reshape([np.vdot(da, turned(x, n)) for x in units(da)], da.shape)
-    same(got, (back(dq, 0), back(dk, 1)), 1e-7)
+    same(got, (back(dq, 0), back(dk, 1)), 1e-12)
 
 
 def gradient_of(function, a, dy, h=1e-5):

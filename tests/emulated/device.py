@@ -72,7 +72,7 @@ def built(code, options, level):
             check=False,
         )
         if done.returncode:
-            raise Fault(f"g++ does not compile it:\n{done.stderr[:4000]}")
+            raise RuntimeError(f"g++ does not compile it:\n{done.stderr[:4000]}")
         os.replace(part, library)
     return ctypes.CDLL(str(library))
 

@@ -13,6 +13,10 @@ from peref.tape import Tape
 CLOSE, TF32, BF16 = 1e-5, 1e-3, 1e-2  # relative Frobenius, against float64
 
 
+# an edit that changes nothing, compiled as edits are
+SAME = ("#define KERNEL extern", "#define  KERNEL extern")
+
+
 @contextmanager
 def emulated(seed=1, edit=None):
     """The fake CuPy with kernels that run; new memory is poison."""

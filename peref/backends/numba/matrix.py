@@ -11,7 +11,7 @@ for no sum goes on, which was a fifth of the time at K = 128.
 
 Tiles of A are read where they lie, but for the last, which may lack rows. With 8 lanes a step of K is too
 short to wait for the second cache, and rows a power of two apart share few places of the first: so tiles of
-A' are gathered first, a panel of B that lies as it is too, and B is packed where A has more rows than it.
+A' are gathered first, a panel of B that lies as it is too, and B is packed where A has MANY rows, K or more.
 """
 
 import numpy as np
@@ -186,7 +186,7 @@ def multiply_one(unit, c, a, b, more, panel):
 @kernel(writes(3), reads(3), reads(3), c_reads(3))
 def multiply(c, a, b, more):
     """c [n,M,N] = a [n,M,K] b [n,K,N] + more [n,M,N], which has no elements where there is none. b in whole
-    panels with contiguous rows is read as it is, else packed.
+    panels with contiguous rows is read as it is, but for many rows of a with 8 lanes, else packed.
     """
     n, M, K = a.shape
     N = b.shape[2]

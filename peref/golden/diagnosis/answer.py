@@ -206,7 +206,8 @@ class Answer:
             if x is None or verdict is None or (verdict.wrong("C") & np.isfinite(x)).any():
                 return None
             at = tuple(map(int, np.argwhere(verdict.wrong("C"))[0]))
-            words = f"{'NaN' if np.isnan(x[at]) else 'infinities'} came, and all that is finite is right"
+            rest = ", and all that is finite is right" if np.isfinite(x).any() else ""
+            words = f"{'NaN' if np.isnan(x[at]) else 'infinities'} came{rest}"
             found = found or Trap("", words, f"first at {name}{list(at)} of {self.entry.id}")
         return found
 

@@ -94,11 +94,9 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     unreal = [trap for answer in bad if (trap := answer.unreal)]
     if bad and len(unreal) == len(bad):
         asked = [answer for answer in bad if answer.case]
-        proofs = [
-            one for one in answers_of(FIRST, fitted, asked, good).values() if not one.guess and one.whole
-        ]
-        said = [replace(one, whole=len(asked) == len(bad)) for one in proofs]
-        return [*said, Said(unreal[0], 1.0)][:1]
+        first = answers_of(FIRST, fitted, asked, good).values() if asked else ()
+        proofs = [replace(one, whole=asked == bad) for one in first if one.whole]
+        return [max(proofs, key=lambda one: one.weight, default=Said(unreal[0], 1.0))]
     for stage in (FIRST, NUMBERS, LAST, FORMULAS):
         # all but the first take long, and what gives all gives the first case
         for flag, one in answers_of(stage, fitted if stage is FIRST else fitted[:1], bad, good).items():

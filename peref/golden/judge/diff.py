@@ -14,7 +14,7 @@ from pathlib import Path
 from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
 from peref.golden.judge.judged import check_tensors
-from peref.golden.judge.report import Report
+from peref.golden.judge.report import OUT_OF_RANGE, Report
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import versioned
@@ -78,7 +78,8 @@ def compare_files(
     differ = {name: f"only in {first}" for name in missing if not golden}
     differ |= {name: f"only in {second}" for name in sorted(b.keys() - a.keys())}
     if not both and (golden or not differ):
-        raise Misuse(f"{first} and {second} have no tensor in common; nothing was compared")
+        left = f"; {OUT_OF_RANGE}" if any(name in b for name in missing) else ""
+        raise Misuse(f"{first} and {second} have no tensor in common to compare{left}")
     for name in both:
         if golden and name in budgets:
             size, phase = (x.wide for x in budgets[name])

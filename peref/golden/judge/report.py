@@ -87,8 +87,9 @@ class Report:
 
     @cached_property
     def left_out(self) -> dict[str, str]:
-        """Case -> why it was not compared."""
-        unasked = dict.fromkeys(self.not_asked, OUT_OF_RANGE)
+        """Case -> why it was not compared, in any dtype."""
+        judged = {r.entry.id for r in self.results}
+        unasked = {name: OUT_OF_RANGE for name in self.not_asked if name not in judged}
         return {**dict.fromkeys(self.not_run, "not run"), **self.skipped, **unasked}
 
     @cached_property

@@ -18,6 +18,7 @@ from peref.errors import Misuse, did_you_mean
 from peref.golden.judge.function import plain
 from peref.golden.judge.implementation import inputs_in, numpy_dtype, tensor_of
 from peref.golden.judge.judged import DTYPES, judged_case, with_traps
+from peref.golden.judge.report import OUT_OF_RANGE
 from peref.golden.judge.selection import ASKED, Pick
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book
@@ -106,14 +107,14 @@ def trials(
         numpy_dtype(dtype)
     pick = Pick(**{fields[name]: as_tuple(x) for name, x in asked.items()})
     several = len(as_tuple(dtypes)) > 1
-    each = product(filter(pick, book.entries.values()), as_tuple(dtypes))
+    each = list(product(filter(pick, book.entries.values()), as_tuple(dtypes)))
     found = [
         Trial(one, f"{one.id}-{dtype}" if several else one.id, dtype, limit)
         for one, dtype in each
         if asked_in(DTYPES[dtype], one.id)
     ]
     if not found:
-        asked = vars(pick) | {"dtypes": as_tuple(dtypes)}
-        left = ", ".join(f"{name}={words}" for name, words in asked.items() if words)
-        raise Misuse(f"no golden case is left by {left}; see: {share.program()} golden show")
+        left = ", ".join(f"{name}={words}" for name, words in vars(pick).items() if words)
+        why = f"{len(each)} {OUT_OF_RANGE}" if each else f"see: {share.program()} golden show"
+        raise Misuse(f"no golden case is left by {left}; {why}")
     return found
