@@ -30,7 +30,7 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "explain": ("flags", "Explain a bug that `check` names."),
     "golden": ("golden", "Verify, show or pack golden files; make some for your own shape."),
     "list": ("listing", "List every encoding: hook, formula, options, parameters, paper."),
-    "laws": ("laws", "Check gradients, causality and other laws of an encoding, or of yours."),
+    "laws": ("laws", "Check gradients, causality and other laws of an encoding."),
     "data": ("data", "List the texts to train on."),
 }
 
