@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import queue
 import random
 import re
 import resource
@@ -962,6 +963,23 @@ def test_a_second_sigint_leaves_at_once(tmp_path, text):
     assert code == 130
     assert "--resume" in err
     assert lines_of(tmp_path) == 0
+
+
+def test_a_signal_that_llvm_would_lose_comes_again(monkeypatch):
+    """What rises in a function that LLVM calls is dropped, and the process with it."""
+    from llvmlite.binding.executionengine import ExecutionEngine
+
+    came, signals = queue.Queue(), Signals()
+    monkeypatch.setattr("peref.cli.signals.os.kill", lambda *what: came.put(what))
+
+    def _raw_object_cache_getbuffer():
+        (lambda: signals.handle(signal.SIGINT, sys._getframe()))()
+
+    assert hasattr(ExecutionEngine, _raw_object_cache_getbuffer.__name__)
+    _raw_object_cache_getbuffer()
+    assert came.get(timeout=PATIENCE) == (os.getpid(), signal.SIGINT)
+    with pytest.raises(Interrupted):
+        signals.handle(signal.SIGINT, sys._getframe())
 
 
 def wait_for_line(stream, beginning):
