@@ -967,7 +967,7 @@ def test_a_second_sigint_leaves_at_once(tmp_path, text):
 
 def test_a_signal_that_llvm_would_lose_comes_again(monkeypatch):
     """What rises in a function that LLVM calls is dropped, and the process with it."""
-    from llvmlite.binding.executionengine import ExecutionEngine
+    from numba.core.codegen import ll
 
     came, signals = queue.Queue(), Signals()
     monkeypatch.setattr("peref.cli.signals.os.kill", lambda *what: came.put(what))
@@ -975,7 +975,7 @@ def test_a_signal_that_llvm_would_lose_comes_again(monkeypatch):
     def _raw_object_cache_getbuffer():
         (lambda: signals.handle(signal.SIGINT, sys._getframe()))()
 
-    assert hasattr(ExecutionEngine, _raw_object_cache_getbuffer.__name__)
+    assert hasattr(ll.ExecutionEngine, _raw_object_cache_getbuffer.__name__)
     _raw_object_cache_getbuffer()
     assert came.get(timeout=PATIENCE) == (os.getpid(), signal.SIGINT)
     with pytest.raises(Interrupted):
