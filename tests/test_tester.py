@@ -294,6 +294,13 @@ def test_non_finite_cells(dtype):
             assert error.value.reason == "non-finite"
 
 
+def test_a_product_marked_invalid_is_judged_by_its_value():
+    """NumPy's warning about it comes by chance (pyproject.toml) and is no error; a NaN is one."""
+    y = np.array([[np.inf]]) @ np.zeros((1, 1))
+    with pytest.raises(Differs, match="non-finite"):
+        same(y, np.zeros((1, 1)), 0.5)
+
+
 def test_overflow_of_the_difference():
     """Values so far apart that their difference is infinite differ."""
     with pytest.raises(Differs, match="error inf"):
