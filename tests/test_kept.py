@@ -18,7 +18,7 @@ import pytest
 import peref
 from benchmarks.faults import begin_fork, ended, flipped, kernel_cache, tried
 from peref import backends, share
-from peref.backends.numba import kept, kernel
+from peref.backends.numba import ahead, kept, kernel
 
 posix = pytest.mark.skipif(os.name != "posix", reason="folders have modes and owners on POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
@@ -37,6 +37,15 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         assert kept.payload_of(path) is None, bit
         kernel_cache.flipped(path, [bit])
     assert kept.payload_of(path) == payload
+
+
+def test_every_kernel_is_kept():
+    """numba keeps none with an address of this process in it, such as its own get_num_threads."""
+    ahead.every()
+    for one in kernel.KERNELS.values():
+        if not one.kept():
+            one.ready()
+        assert one.kept(), one.name
 
 
 @linux

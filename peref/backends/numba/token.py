@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 from llvmlite import ir
-from numba import get_num_threads, njit
+from numba import njit
 from numba.extending import intrinsic
 from numba.types import Tuple
 
@@ -189,18 +189,18 @@ def some(
 
 
 @kernel(
-    *(writes(2), writes(4), writes(4), i8, i8, i8),
+    *(i8, writes(2), writes(4), writes(4), i8, i8, i8),
     *(vectors, vectors, vectors, vectors, c_reads(2), f4, flag, f4, flag),
     Tuple([c_reads(len(axes)) for axes in AXES.values()]),
 )
 def layer(
-    x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred, weights
+    rows, x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred,
+    weights,
 ):  # fmt: skip
-    """x [B,C] in place. keys [B,G,room,D] and values get the tokens at `slot`; each sees slots first..stop,
-    to whose logits bias [H,stop-first] is added where there is one. weights are those of AXES; one that is
-    absent has no elements.
+    """x [B,C] in place, so many rows of it together. keys [B,G,room,D] and values get the tokens at `slot`;
+    each sees slots first..stop, to whose logits bias [H,stop-first] is added where there is one. weights are
+    those of AXES; one that is absent has no elements.
     """
-    rows = min(MOST_ROWS, -(-len(x) // get_num_threads()))
     in_parallel(
         some,
         -(-len(x) // rows),

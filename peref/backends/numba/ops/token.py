@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+from numba import get_num_threads
 
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import beside, divisible, fit, float32, shape_of
@@ -79,7 +80,7 @@ def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
     divisible("token", H, G)
     if not at.T == len(at.spans) == 1:
         raise Misuse(f"token: {at.T} tokens at {len(at.spans)} places; expected one token at one")
-    layer, shapes = kernels("token").layer, shapes_of(C, H, G, D, F)
+    kernel, shapes, threads = kernels("token"), shapes_of(C, H, G, D, F), get_num_threads()
     how = (np.float32(scale), layout == "half", np.float32(eps), norm == "layer")
     first, stop, *turned = slots_and_turns(rotation, table, at, H, D)
 
@@ -92,12 +93,13 @@ def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
             raise Misuse(f"token: the last of {begin + at.S} tokens, in room for {room}")
         given = in_order(weights, shapes)
         slots = begin + at.S - 1, begin + first, begin + stop
-        y = x.reshape(B, C).copy()
+        y, rows = x.reshape(B, C).copy(), min(kernel.MOST_ROWS, -(-B // threads))
         try:
-            layer(y, keys, values, *slots, *turned, *how, tuple(given))
+            kernel.layer(rows, y, keys, values, *slots, *turned, *how, tuple(given))
         except TypeError:  # not as the kernel takes them: refused in words, or made so
             float32("token", x, keys, values, *given)
-            layer(y, keys, values, *slots, *turned, *how, tuple(map(np.ascontiguousarray, given)))
+            given = map(np.ascontiguousarray, given)
+            kernel.layer(rows, y, keys, values, *slots, *turned, *how, tuple(given))
         return y.reshape(x.shape)
 
     return step
