@@ -205,6 +205,12 @@ def test_attention_with_every_addition(term, row, column, table):
     )
 
 
+def test_attention_with_a_term_whose_keys_lie_apart():
+    q, k, v, t = arrays(2, 4, 2, 70, 300, 8, LATE)
+    term = random(2, 4, 300, 70).swapaxes(2, 3)
+    both("attention", [q, k, v, t, term], {"at": LATE, "scale": 0.35})
+
+
 def test_attention_with_large_scores():
     """Logits of several hundred: the error of a probability is that of its logit."""
     at = At.of(70)

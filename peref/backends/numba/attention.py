@@ -35,7 +35,7 @@ QUEUES = 32  # queues that units are dealt to: the buffers of one serve all its 
 tables = c_reads(2)  # [H,N]
 indices = reads(3, i4)  # [1 or B,T,S] into the table, or [.,.,0]
 spans = c_reads(3, i8)  # [1 or B,T,2]: the slots each query sees
-float64_terms = c_reads(3, f8)  # [B or 1,H or 1,T or 1 or 0]
+float64_terms = c_reads(3, f8)  # [B or 1,H or 1,T or S], [.,.,1 or 0] where there is none
 
 
 @njit(**INNER)
@@ -133,7 +133,6 @@ def forward_lane(
                     key,
                     left,
                     right,
-                    see[first:],
                     table,
                     index,
                     base,

@@ -146,7 +146,6 @@ def backward_head(
                     key,
                     left,
                     right,
-                    see,
                     table,
                     index,
                     base,
@@ -157,22 +156,21 @@ def backward_head(
                 logits(P, U, left, right, keys, at, Q_across, D, cap, added, there, apart)
                 slope_lanes(P, of_p, at, a, z, many, low, high, Z, of_z, WIDE, top, delta)
                 if others:
-                    for r in range(rows):
-                        begin, end = max(left, see[r, 0] - key), min(right, see[r, 1] - key)
-                        keep(
-                            Z[:, LANES + r],
-                            b,
-                            h,
-                            first + r,
-                            key,
-                            begin,
-                            end,
-                            index,
-                            dtable[part],
-                            dterm,
-                            drow,
-                            dcolumn[part],
-                        )
+                    keep(
+                        Z,
+                        b,
+                        h,
+                        first,
+                        rows,
+                        key,
+                        left,
+                        min(right, S - key),
+                        index,
+                        dtable[part],
+                        dterm,
+                        drow,
+                        dcolumn[part],
+                    )
                 if dtable.shape[3] and not index.shape[2]:
                     by_distance(dtable[part, b, h], Z, base + first - key, left, right)
                 if cap > 0:

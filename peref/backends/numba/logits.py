@@ -2,10 +2,10 @@
 
 A tile is KEYS x QUERIES: a row is a key, a lane a query (queries.py). A table of distances is read by
 diagonal, so the rows of a tile are runs of one line of it; an index, a term, a row and a column are put
-together into a tile first, a query at a time. The gradient of a table by distance is the sum of each diagonal
-of dS: a row of dS has LANES zeros before it, so that its diagonals are columns of a slanted array. Bound:
-reading and writing a tile that lies in the first two caches, once for each thing that is added; a term, and
-its gradient, come from memory.
+together into a tile first. Rows of a term, and of its gradient, are queries, and so are transposed. The
+gradient of a table by distance is the sum of each diagonal of dS: a row of dS has LANES zeros before it, so
+that its diagonals are columns of a slanted array. Bound: reading and writing a tile that lies in the first
+two caches, once for each thing that is added; a term, and its gradient, come from memory.
 """
 
 import math
@@ -17,7 +17,7 @@ from peref.backends.numba.blocks import product, product_onto
 from peref.backends.numba.host import LANES
 from peref.backends.numba.kernel import INNER
 from peref.backends.numba.queries import QUERIES
-from peref.backends.numba.vector import copy, diagonals
+from peref.backends.numba.vector import copy, diagonals, transpose_some
 
 KEYS = 256
 MULTIPLE = 8  # rows of a product (blocks.py)
@@ -31,80 +31,79 @@ def pick(x, n):
 
 
 @njit(**INNER)
-def extra(out, k, a, b, table, index, base, term, row, column):
-    """What is added to the scaled products of one query and the keys a..b of the tile at key k: table, term,
-    and row + column in their own dtype.
-    """
-    for j in range(a, b):
-        out[j] = 0
-    if len(index):
-        for j in range(a, b):
-            out[j] += table[index[k + j]]
-    elif len(table):
-        for j in range(a, b):
-            out[j] += table[base - k - j]
-    if len(term) == 1:
-        for j in range(a, b):
-            out[j] += term[0]
-    elif len(term):
-        for j in range(a, b):
-            out[j] += term[k + j]
-    if len(column) == 1:
-        for j in range(a, b):
-            out[j] += np.float32(row + column[0])
-    elif len(column):
-        for j in range(a, b):
-            out[j] += np.float32(row + column[k + j])
+def transpose(y, y_at, y_row, x, x_at, x_row, rows, columns):
+    """y = x' for x [rows,columns], rows y_row and x_row apart."""
+    for m in range(0, rows, LANES):
+        for n in range(0, columns, LANES):
+            to, of = y_at + n * y_row + m, x_at + m * x_row + n
+            transpose_some(y, to, y_row, x, of, x_row, min(LANES, rows - m), min(LANES, columns - n))
 
 
 @njit(**INNER)
-def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
-    """`extra` for query t of head h of sequence b, each array at its own place on axes that may be of size
-    1.
+def lay(added, b, h, first, rows, key, left, right, table, index, base, term, row, column):
+    """added [KEYS QUERIES] = term + table + (row + column, in their own dtype), for the keys left..right of
+    the tile at `key`; cells that are not seen may be anything.
     """
-    there = index[pick(len(index), b), t] if index.shape[2] else index[0, 0]
-    terms = (
-        term[pick(len(term), b), pick(term.shape[1], h), pick(term.shape[2], t)]
-        if term.shape[3]
-        else term[0, 0, 0]
-    )
-    has = column.shape[2] > 0
-    r = row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], t)] if has else 0.0
-    columns = column[pick(len(column), b), pick(column.shape[1], h)] if has else column[0, 0]
-    mine = table[h] if table.shape[1] else table[0]
-    extra(added, key, a, z, mine, there, base + t, terms, r, columns)
+    if term.shape[3]:
+        n, m, apart = pick(len(term), b), pick(term.shape[1], h), 0
+        if term.shape[2] > 1:
+            apart = term.strides[2] // 4
+        at = (n * term.strides[0] + m * term.strides[1]) // 4 + first * apart + key + left
+        transpose(added, left * QUERIES, QUERIES, term, at, apart, rows, right - left)
+    else:
+        added[left * QUERIES : right * QUERIES] = 0
+    if index.shape[2]:
+        of = pick(len(index), b)
+        for r in range(rows):
+            for j in range(left, right):
+                added[j * QUERIES + r] += table[h, index[of, first + r, key + j]]
+    elif table.shape[1]:
+        for j in range(left, right):
+            at = base + first - key - j  # of the first query
+            for r in range(max(0, -at), min(rows, table.shape[1] - at)):
+                added[j * QUERIES + r] += table[h, at + r]
+    if column.shape[2]:
+        mine, line = (
+            row[pick(len(row), b), pick(row.shape[1], h)],
+            column[pick(len(column), b), pick(column.shape[1], h)],
+        )
+        for j in range(left, right):
+            for r in range(rows):
+                added[j * QUERIES + r] += np.float32(mine[first + r] + line[key + j])
 
 
 @njit(**INNER)
-def keep(ds, b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn):
-    """Add what one query has in dS to the gradients that somebody asked for, but for a table's by
-    distance.
+def keep(Z, b, h, first, rows, key, left, right, index, dtable, dterm, drow, dcolumn):
+    """Add what the rows left..right of dS, in Z [KEYS + 1,WIDE], have for the gradients that somebody asked
+    for, but for a table's by distance.
     """
     if dtable.shape[2] and index.shape[2]:
-        mine, there = dtable[b, h], index[pick(len(index), b), t]
-        for j in range(a, z):
-            mine[there[key + j]] += ds[j]
+        of = pick(len(index), b)
+        for r in range(rows):
+            for j in range(left, right):
+                dtable[b, h, index[of, first + r, key + j]] += Z[j, LANES + r]
     if dterm.shape[3]:
-        for j in range(a, z):
-            dterm[b, h, t, key + j] = ds[j]
+        _, H, T, S = dterm.shape
+        at = ((b * H + h) * T + first) * S + key + left
+        transpose(dterm, at, S, Z, left * WIDE + LANES, WIDE, right - left, rows)
     if drow.shape[2]:
-        for j in range(a, z):
-            drow[b, h, t] += ds[j]
+        for j in range(left, right):
+            for r in range(rows):
+                drow[b, h, first + r] += Z[j, LANES + r]
     if dcolumn.shape[2]:
-        for j in range(a, z):
-            dcolumn[b, h, key + j] += ds[j]
+        for j in range(left, right):
+            for r in range(rows):
+                dcolumn[b, h, key + j] += Z[j, LANES + r]
 
 
 @njit(**INNER)
-def added_to(added, simple, b, h, first, rows, key, left, right, see, table, index, base, term, row, column):
+def added_to(added, simple, b, h, first, rows, key, left, right, table, index, base, term, row, column):
     """What is added to the rows left..right of a tile, in `added` [KEYS QUERIES]: where its row `left`
     begins, and how far apart rows are.
     """
     if not simple:
-        tile = added.reshape(KEYS, QUERIES)
-        for r in range(rows):
-            a, z = max(left, see[r, 0] - key), min(right, see[r, 1] - key)
-            fill(tile[:, r], b, h, first + r, key, a, z, table, index, base, term, row, column)
+        last = min(right, max(index.shape[2], term.shape[3], column.shape[2]) - key)
+        lay(added, b, h, first, rows, key, left, last, table, index, base, term, row, column)
         return left * QUERIES, QUERIES
     N = table.shape[1]
     if N == 0:

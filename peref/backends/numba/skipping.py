@@ -79,14 +79,12 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
     far = 0.0
     if column.shape[2]:
         line = column[pick(len(column), b), pick(column.shape[1], h)]
-        far = line[0] if len(line) == 1 else largest(line, key, min(key + KEYS, len(line)))
+        far = largest(line, key, min(key + KEYS, len(line)))
     for r in range(rows):
         if see[r, 0] < key + KEYS and key < see[r, 1]:
             bound = length[r] * size + most
             if column.shape[2]:
-                bound += np.float32(
-                    row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], first + r)] + far
-                )
+                bound += np.float32(row[pick(len(row), b), pick(row.shape[1], h), first + r] + far)
             if not bound < top[r] + limit:
                 return False
     return True

@@ -169,6 +169,18 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
     return intrinsic_of(void, (y, i8, x, i8, i8, i8, i8), body)
 
 
+def transposed(e, rows):
+    """LANES vectors of a block's rows -> of its columns."""
+    half = LANES // 2
+    for _ in range(half.bit_length()):  # each turns the bits of (row, lane) by one place
+        rows = [
+            e.b.shuffle_vector(one, two, ir.Constant(IVEC, [k for n in part for k in (n, LANES + n)]))
+            for one, two in zip(rows[:half], rows[half:], strict=True)
+            for part in (range(half), range(half, LANES))
+        ]
+    return rows
+
+
 @intrinsic
 def transpose_block(typingctx, y, y_at, y_row, x, x_at, x_row):
     """y = x' for LANES x LANES numbers, rows y_row and x_row apart."""
@@ -177,14 +189,29 @@ def transpose_block(typingctx, y, y_at, y_row, x, x_at, x_row):
         b, (_, y_at, y_row, _, x_at, x_row) = e.b, e.args
         at = lambda k, at, row, n: e.at(k, b.add(at, b.mul(ir.Constant(I64, n), row)))
         rows = [e.load(at(3, x_at, x_row, n)) for n in range(LANES)]
-        half = LANES // 2
-        for _ in range(half.bit_length()):  # each turns the bits of (row, lane) by one place
-            rows = [
-                b.shuffle_vector(one, two, ir.Constant(IVEC, [k for n in part for k in (n, LANES + n)]))
-                for one, two in zip(rows[:half], rows[half:], strict=True)
-                for part in (range(half), range(half, LANES))
-            ]
-        for n, x in enumerate(rows):
+        for n, x in enumerate(transposed(e, rows)):
             e.store(x, at(0, y_at, y_row, n))
 
     return intrinsic_of(void, (y, i8, i8, x, i8, i8), body)
+
+
+@intrinsic
+def transpose_some(typingctx, y, y_at, y_row, x, x_at, x_row, rows, columns):
+    """y = x' for x [rows,columns], at most LANES x LANES; no other number is read or written."""
+
+    def body(e):
+        b, (_, y_at, y_row, _, x_at, x_row, rows, columns) = e.b, e.args
+
+        def places(k, at, row, many, wide):
+            """Of each of LANES rows of an array where it is, and which lanes of it are meant."""
+            none, mask = ir.Constant(MASK, [0] * LANES), e.mask(wide)
+            for n in range(LANES):
+                line = ir.Constant(I64, n)
+                there = b.select(b.icmp_signed("<", line, many), mask, none)
+                yield e.at(k, b.add(at, b.mul(line, row))), there
+
+        lines = [e.load_some(p, there, constant(0)) for p, there in places(3, x_at, x_row, rows, columns)]
+        for x, (p, there) in zip(transposed(e, lines), places(0, y_at, y_row, columns, rows), strict=True):
+            e.store_some(x, p, there)
+
+    return intrinsic_of(void, (y, i8, i8, x, i8, i8, i8, i8), body)

@@ -73,12 +73,23 @@ def kernel_table(table, at, B, H):
     return table, index if index.ndim == 3 else index[None], 0
 
 
-def row_and_column(row, column):
-    """row and column as float64 [.,.,.]; one that is absent beside the other is 0, both absent are empty."""
+def laid_out(term, S):
+    """A term whose rows lie one number beside the other, S of them."""
+    if term is None:
+        return NOTHING
+    along = term.shape[3] == S and term.strides[3] == term.itemsize
+    return term if along else np.ascontiguousarray(np.broadcast_to(term, (*term.shape[:3], S)))
+
+
+def row_and_column(row, column, at):
+    """row [.,.,T] and column [.,.,S] in float64; one that is absent beside the other is 0, both absent are
+    empty.
+    """
     if row is None and column is None:
         return np.zeros((1, 1, 1)), np.zeros((1, 1, 0))
     row, column = (np.zeros((1, 1, 1, 1)) if x is None else x.astype(np.float64) for x in (row, column))
-    return np.ascontiguousarray(row[..., 0]), np.ascontiguousarray(column[:, :, 0])
+    whole = lambda x, n: np.ascontiguousarray(np.broadcast_to(x, (*x.shape[:2], n)))
+    return whole(row[..., 0], at.T), whole(column[:, :, 0], at.S)
 
 
 def without_hidden(term, at):
@@ -106,8 +117,8 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (
         *kernel_table(table, at, B, H),
-        NOTHING if term is None else term,
-        *row_and_column(row, column),
+        laid_out(term, S),
+        *row_and_column(row, column, at),
         at.spans,
         np.float32(scale),
         np.float32(softcap or 0),
