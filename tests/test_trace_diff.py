@@ -21,7 +21,7 @@ from peref.porting import unload
 from peref.runs import open_run
 from peref.trace import OF_LAYER, OUTSIDE, described, trace
 from peref.trace_diff import other_config, other_steps
-from peref.trace_diff.evidence import collapsed
+from peref.trace_diff.evidence import UNRELATED, collapsed
 from peref.trace_diff.first import renamed, walk_of
 from peref.trace_diff.other_steps import rounded_to
 from peref.trace_diff.steps import Engine, follow, group_of
@@ -453,8 +453,25 @@ def test_what_the_reference_has_not_is_not_missed():
     theirs = traced(BLOOM, params, "F32", strange)
     some = {name: x for name, x in theirs.items() if not name.endswith(("scores", ".v"))}
     found = walked(BLOOM, some, params).found
-    lie = "no known reading of probabilities; between lie layers.0.scores, which theirs does not have"
+    lie = "no known reading of probabilities; between lie scores of layer 0, which theirs does not have"
     assert (found.name, found.known[0]) == ("layers.0.probabilities", lie), found
+
+
+def test_a_tensor_of_nan_has_no_reading():
+    """A change of the model that cannot be computed from theirs is NaN too, and explains nothing by it."""
+    theirs = traced(GEMMA, params := drawn(GEMMA), "F32")
+    theirs["layers.1.q"].bits[:] = np.nan
+    found = walked(GEMMA, theirs, params).found
+    assert (found.name, found.readings) == ("layers.1.q", ()), found
+    assert found.known == ("no known reading of q", "448 numbers are NaN or infinite"), found
+
+
+def test_logits_alone_say_in_few_words_what_lacks():
+    """Nor is the head guessed, where all else may be wrong too."""
+    cfg = replace(BLOOM, layers=1)
+    theirs = traced(cfg, params := drawn(cfg), "F32", {"ffn": lambda t, x: np.sin(7 * x)}, names=["logits"])
+    lacks = "between lie embedded, all of layer 0, final, which theirs does not have"
+    assert walked(cfg, theirs, params).found.known == (f"no known reading of logits; {lacks}", UNRELATED)
 
 
 def test_a_reading_is_offered_once():
@@ -928,13 +945,13 @@ def test_a_small_error_is_told_before_a_large_one_behind_it():
         found = walked(BLOOM, theirs | change, params).found
         assert (found.name, found.verdict.grade) == ("layers.0.ffn", "B"), found
         assert found.readings[0].does == "activation is gelu_exact in theirs"
-        assert found.others == "ffn is wrong in layers 0, 1; right, by theirs before it, in none"
+        assert found.others == "ffn is wrong in layers 0, 1"
     theirs = traced(BLOOM, params, "F32")
     for n, factor in enumerate((1 + 5e-5, 1 + 1e-3)):
         name = f"layers.{n}.ffn"
         theirs[name] = Tensor("F32", theirs[name].bits * np.float32(factor))
     found = walked(BLOOM, theirs, params).found
-    said = "ffn is wrong in layer 1; right, by theirs before it, in none; off by little, maybe rounding, in "
+    said = "ffn is wrong in layer 1; off by little, maybe rounding, in "
     assert (found.name, found.others) == ("layers.1.ffn", f"{said}layer 0"), found
 
 
@@ -946,7 +963,7 @@ def test_weights_of_fewer_bits_are_told_in_the_first_layer():
     found = walked(cfg, traced(cfg, low, "F32"), params).found
     assert (found.name, found.verdict.grade) == ("layers.0.normed", "B"), found
     assert found.readings[0].does == "the weights are kept in float16"
-    assert found.others == "normed is wrong in layers 0 to 3; right, by theirs before it, in none"
+    assert found.others == "normed is wrong in layers 0 to 3"
 
 
 def test_what_is_off_by_little_is_not_a_tensor_of_another_place():

@@ -14,7 +14,15 @@ import numpy as np
 
 from peref.errors import counted
 from peref.golden.spec.rule import CLASSES, Verdict
-from peref.trace_diff.evidence import UNRELATED, Differing, about_shape, in_layers, relations_of, where_wrong
+from peref.trace_diff.evidence import (
+    UNRELATED,
+    Differing,
+    about_shape,
+    collapsed,
+    in_layers,
+    relations_of,
+    where_wrong,
+)
 from peref.trace_diff.fitted import fitted
 from peref.trace_diff.gradients import relations_of_gradient
 from peref.trace_diff.readings import Reading, readings
@@ -60,10 +68,10 @@ def diagnosed(t: Traces, name: str, verdict: Verdict, limit: str) -> Differing:
         evidence = f"the reference with this change gives what came in {t.front}{name}{after}"
         return replace(found, evidence=evidence)
     step = layer_and_step(name)[1]
-    of_lie = f"; between lie {', '.join(lie)}, which theirs does not have" if lie else ""
+    of_lie = f"; between lie {', '.join(collapsed(lie, t.order))}, which theirs does not have" if lie else ""
     known = f"no known reading of {step}{of_lie}"
     guess = "a guess: the head is missing or as it was initialised; it is tied to embed.weight"
-    tied = (guess,) if step == "logits" and t.engine.cfg.tied and not facts else ()
+    tied = (guess,) if step == "logits" and t.engine.cfg.tied and not (facts or lie) else ()
     return replace(found, known=(known, *(facts or [UNRELATED]), *tied))
 
 
@@ -183,9 +191,9 @@ def elsewhere(t: Traces, name: str, given: tuple[Reading, ...]) -> str:
             found["wrong" if beyond or named else "unknown" if small else "right"].append(n)
     if sum(map(len, found.values())) == 1:
         return ""
-    wrong, right, unknown = map(in_layers, found.values())
-    said = f"{step} is wrong in {wrong}; right, by theirs before it, in {right}"
-    return f"{said}; off by little, maybe rounding, in {unknown}" if found["unknown"] else said
+    hows = ("wrong in", "right, by theirs before it, in", "off by little, maybe rounding, in")
+    said = [f"{how} {in_layers(some)}" for how, some in zip(hows, found.values(), strict=True) if some]
+    return f"{step} is {'; '.join(said)}"
 
 
 def same_tensors(a: Arrays, b: Arrays) -> bool:

@@ -205,8 +205,8 @@ def collapsed(names: Sequence[str], known: Iterable[str]) -> list[str]:
 
 
 def in_layers(layers: list[int]) -> str:
-    """Layer 3, layers 0 to 2, none."""
-    return f"layer{'s' * bool(layers[1:])} {in_runs(sorted(layers))}" if layers else "none"
+    """Layer 3, layers 0 to 2."""
+    return f"layer{'s' * bool(layers[1:])} {in_runs(sorted(layers))}"
 
 
 def kept_in(tensor: Tensor) -> str:

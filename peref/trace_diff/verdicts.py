@@ -126,7 +126,8 @@ class Traces:
         found = follow(engine, given, self.group(names[0]), wanted=names)
         made = {name: taken(found, given, name) for name in names}
         made = {name: np.broadcast_to(x, self.theirs[name].shape) for name, x in made.items()}
-        known = lambda name: not (np.isnan(made[name]) & np.isfinite(self.theirs[name])).any()
+        nan = {name: np.isnan(x) for name, x in made.items()}
+        known = lambda name: not (nan[name].all() or (nan[name] & np.isfinite(self.theirs[name])).any())
         return {name: x for name, x in made.items() if known(name)}
 
     def judged(
