@@ -595,6 +595,11 @@ def test_list_shows_every_encoding(cli):
     assert max(map(len, out.splitlines())) <= 100
 
 
+def test_without_an_output_nothing_is_printed(cli, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert cli("list", "--pe", "rope") == (0, "", "")
+
+
 @pytest.mark.parametrize(("wide", "most"), [(80, 80), (200, 100)])
 def test_lines_are_as_long_as_a_terminal_shows(cli, monkeypatch, wide, most):
     monkeypatch.setenv("COLUMNS", str(wide))
@@ -1222,6 +1227,7 @@ MISUSE = {
     "show a config and a name": (["show", "rope", "--config", "config.json"], "leave out NAME"),
     "show no run": (["show", "alibi", "--run", "nowhere"], "not a run folder"),
     "an argument too many": (["list", "rope"], "for this encoding, use: python cli.py list --pe rope"),
+    "an option that has to be there": (["trace", "run"], "error: -o / --output is missing; expected: "),
     "an argument where there is none": (["warmup", "x"], "expected: python cli.py warmup [OPTIONS]"),
     "an argument of golden": (["golden", "show", "x", "y"], "golden show [OPTIONS] [CASE|PREFIX]"),
     "a command of golden": (["golden", "vrify"], "there is no command 'vrify'; did you mean 'verify'?"),

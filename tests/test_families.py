@@ -363,7 +363,7 @@ def test_files_with_every_expert_apart():
     same(load(old, cfg), p, 0)
     name = "model.layers.2.mlp.experts.7.up_proj.weight"
     for wrong, words in (
-        ({n: a for n, a in old.items() if n != name}, f"the tensors of this llama lack {name}"),
+        ({n: a for n, a in old.items() if n != name}, f"the tensors lack {name}"),
         (old | {name: old[name].T}, rf"{name} is \[24, 12\], expected \[12, 24\]"),
         (old | {name.replace("7", "8"): old[name]}, "experts.8.up_proj.weight, which this config has no use"),
         (

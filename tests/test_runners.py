@@ -289,7 +289,7 @@ def test_what_it_does_not_claim_is_not_sent(book, tmp_path):
     )
     report = check_program(command, book, FEW, "f64")
     assert (list(report.skipped), len(report.not_run)) == (["rope.op/default"], 3)
-    with pytest.raises(NothingRan, match="2 cases were asked for and none was claimed, 1 skipped"):
+    with pytest.raises(NothingRan, match="2 cases were asked for and none was answered, 1 skipped"):
         merged([report])
     assert (tmp_path / "log").read_text() == "rope.op/default k_rotated q_rotated\n"
     report = check_program(command, book, FEW, "f32")

@@ -161,7 +161,8 @@ def misused(error: Any) -> str:
         said = f"there is no option '{error.option_name}'" + (f"; did you mean {near}?" if near else "")
     elif isinstance(error, click.MissingParameter) and error.ctx:
         usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
-        said = f"an argument is missing; expected: {usage}"
+        missing = error.param.get_error_hint(error.ctx).replace("'", "") if error.param else "an argument"
+        said = f"{missing} is missing; expected: {usage}"
     elif isinstance(error, click.BadParameter) and error.param:
         hint = error.param.get_error_hint(error.ctx).replace("'", "")
         said = f"{hint}: {error.message}"

@@ -33,7 +33,7 @@ def document(value: Mapping[str, Any]) -> str:
 
 def columns() -> int:
     """How long lines may be: WIDTH, and no longer than the terminal is wide, where stdout is one."""
-    return min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    return min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout and sys.stdout.isatty() else WIDTH
 
 
 def folded(text: str, first: str = "", later: int = 0) -> str:

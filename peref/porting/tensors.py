@@ -251,7 +251,7 @@ def load(
             del given[name]
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
-    check_tensors(given, {row.theirs: row.public_shape for row in wanted}, f"the tensors of this {named}")
+    check_tensors(given, {row.theirs: row.public_shape for row in wanted}, "the tensors")
     found: dict[str, list[Any]] = {}
     for row in wanted:
         if layer is not None and not any(name.startswith((f"{layer}.", "pe.")) for name in row.ours):

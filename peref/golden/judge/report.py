@@ -167,7 +167,7 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
         left = f", {len(report.skipped)} skipped" if report.skipped else ""
         left += f", {len(report.not_asked)} {OUT_OF_RANGE}" if report.not_asked else ""
         asked = counted(len(report.not_run), "case was", "cases were")
-        raise NothingRan(f"nothing was compared: {asked} asked for and none was claimed{left}")
+        raise NothingRan(f"nothing was compared: {asked} asked for and none was answered{left}")
     return report
 
 

@@ -130,8 +130,8 @@ def whole_header(data: bytes, where: str) -> dict[str, Any]:
     """The header of a safetensors file, what else was written into it under __metadata__. Raises Damaged."""
     length = int.from_bytes(data[:8], "little")
     if not len(data) - 8 >= length <= LONGEST_HEADER:
-        said = f"{len(data):,} bytes, and by the first of them a header of {length:,}"
-        raise Damaged(f"{where}: {said}; cut short, or not a safetensors file")
+        said = f"it has {len(data):,} bytes, and the first of them say that its header has {length:,}"
+        raise Damaged(f"{where}: not a safetensors file, or cut short: {said}")
     header = strict_json(data[8 : 8 + length], where)
     if data[8:9] != b"{":
         raise Damaged(f"{where}: its header does not begin with {{; not a safetensors file")
