@@ -334,7 +334,8 @@ def test_what_decoding_keeps(name, token, state):
     ("words", "said"),
     [
         (["--to", 4], "below --len 8"),
-        (["--to", 33], "multiple of 4"),
+        (["--to", 33], "--to is 33; expected a multiple of 4, half of --len"),
+        (["--bytes", 1601], "--bytes is 1601; expected a multiple of --to, 32"),
         (["--bytes", 256], "at least 512, 16 times --to"),
         (["--pe", "alibi", "--scale", "pi"], "add it to --pe"),
         (["--pe", "rope", "--scale", "alibi"], "no factor"),

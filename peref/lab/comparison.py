@@ -137,9 +137,10 @@ class Plan(OnText):
 
     def refuse_windows(self) -> None:
         """Raises Misuse where the text is not cut evenly, or too little for an interval."""
-        if self.longest % self.grid[0] or self.count % self.longest:
-            what = f"--to {self.longest} is to be a multiple of {self.grid[0]}, half of --len"
-            raise Misuse(f"{what}, and --bytes {self.count} one of --to")
+        if self.longest % self.grid[0]:
+            raise Misuse(f"--to is {self.longest}; expected a multiple of {self.grid[0]}, half of --len")
+        if self.count % self.longest:
+            raise Misuse(f"--bytes is {self.count}; expected a multiple of --to, {self.longest}")
         if self.count < WINDOWS * self.longest:
             least = WINDOWS * self.longest
             raise Misuse(f"--bytes is {self.count}; expected at least {least}, {WINDOWS} times --to")
