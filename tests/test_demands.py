@@ -18,6 +18,7 @@ from peref.errors import Damaged, Misuse
 from peref.golden.compute.reference import reference
 from peref.golden.judge import implementation, matrix, tables, trial
 from peref.golden.judge.implementation import check_function, check_program, first_contact, tensor_of
+from peref.golden.judge.judged import FEW_DIGITS
 from peref.golden.judge.report import merged, report_data
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import compared_words
@@ -244,7 +245,7 @@ def test_a_test_that_computes_in_another_dtype_fails(book):
 
 FIRST = {
     "right": (0, "pass: 4 tensors of 1 case compared: right in float32 (A 4); right in float64 (A 4); 0 "),
-    "tables": (0, "right in float32 (A 4); float64: only to float32, your angles or tables are float32; 0 "),
+    "tables": (0, f"right in float32 (A 4); float64: {FEW_DIGITS}; 0 "),
     "single": (0, "right in float32 (A 4); float64: only to float32, float32 came; 0 cases not run"),
     "float32_alone": (0, "right in float32 (A 4); float64: 1 case raised TypeError; 0 cases not run"),
     "wrong": (1, "FAIL: 4 tensors of 1 case compared: wrong in float32 (FAIL 4); wrong in float64 (FAIL 4)"),
@@ -295,7 +296,7 @@ def test_the_json_has_both_dtypes(check):
     assert said["dtypes"] == {
         "float32": {"verdict": "right", "classes": {"A": 4, "B": 0, "C": 0, "FAIL": 0}},
         "float64": {
-            "verdict": "only to float32, your angles or tables are float32",
+            "verdict": FEW_DIGITS,
             "classes": {"A": 0, "B": 0, "C": 0, "FAIL": 0},
         },
     }
@@ -318,7 +319,7 @@ def test_part_of_float64_may_be_right(book):
         for n, y in reference(case, a).items()
     }
     report = merged(first_contact(some, book, Pick(cases=("rope.op/default",))))
-    assert "float64: 1 of 4 only to float32, your angles or tables are float32" in compared_words(report)
+    assert f"float64: 1 of 4 {FEW_DIGITS}" in compared_words(report)
     assert report_data(report, book)["dtypes"]["float64"]["classes"]["A"] == 3
 
 

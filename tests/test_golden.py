@@ -320,6 +320,20 @@ def test_up_to_where_it_is_right(book):
     assert "first wrong   q_rotated[0, 0, 3, 0] (b 0, h 0, t 3, d 0)" in block
 
 
+def test_rows_of_padding_that_alone_are_wrong_are_told(book):
+    """A layer that computes rows of padding and leaves them: they are 0 in the files."""
+    entry = book.entries["rope.attn/packed"]
+    y = entry.want("out").copy()
+    rows = y.swapaxes(1, 2)  # [B,T,H,D], as seg [B,T]
+    rows[entry.input("seg") == 0] = 1
+    said = lambda: str(
+        failure_block(check_tensors(book, {f"{entry.id}:out": Tensor("F64", y)}, EVERY).failed[0])
+    )
+    assert "right         all but rows of padding, where 0 is expected" in said()
+    rows[entry.input("seg") != 0] += 1
+    assert "padding, where" not in said()
+
+
 def test_a_small_error_in_one_element_is_found(book):
     """One part in ten million of one element, in float32 and in float64."""
     entry = book.entries["rope.op/default"]
@@ -328,6 +342,8 @@ def test_a_small_error_in_one_element_is_found(book):
         x[1, 2, 3, 4] += size * max(1.0, abs(x[1, 2, 3, 4]))
         report = check_tensors(book, {Q: Tensor(dtype, x)}, EVERY)
         assert report.failed[0].first == (1, 2, 3, 4)
+        got, want = re.search("got (.*), want (.*)", str(failure_block(report.failed[0]))).groups()
+        assert got != want
         assert report.failed[0].trap is None
 
 

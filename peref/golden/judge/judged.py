@@ -25,7 +25,7 @@ from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
 
 DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 # right in float32, though float64 was asked for: by its numbers, or by its dtype
-FEW_DIGITS = "only to float32, your angles or tables are float32"
+FEW_DIGITS = "only to float32 (angles or tables in float32, or digits lost on the way)"
 NARROW_CAME = "only to float32, float32 came"
 
 
@@ -187,13 +187,24 @@ def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple
     places = [f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=False)]
     places += [f"distance {entry.input('distances')[at[1]]:g}"] if axes == "HN" else []
     where = f"{name}{list(at)}" + (f" ({', '.join(places)})" if places else "")
+    digits = 10 if f"{c[at]:.10g}" != f"{want[at]:.10g}" else 17
     said = [
         f"wrong         {np.count_nonzero(wrong):,} of {wrong.size:,} elements",
-        f"first wrong   {where}: got {c[at]:.10g}, want {want[at]:.10g}",
+        f"first wrong   {where}: got {c[at]:.{digits}g}, want {want[at]:.{digits}g}",
     ]
-    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, name, wrong)):
+    if padding_alone(entry, axes, wrong):
+        said.append("right         all but rows of padding, where 0 is expected")
+    elif until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, name, wrong)):
         said.append(f"right up to   {until}")
     return at, said
+
+
+def padding_alone(entry: Entry, axes: str, wrong: Any) -> bool:
+    """Whether nothing is wrong but rows of padding."""
+    if "seg" not in entry.words["inputs"] or axes[:1] != "B" or "T" not in axes:
+        return False
+    rows = wrong.any(tuple(n for n, letter in enumerate(axes) if letter not in "BT"))
+    return not rows[entry.input("seg") != 0].any()
 
 
 def right_tokens(entry: Entry, name: str, wrong: Any) -> str:
