@@ -7,11 +7,11 @@ from recipes.families import attention, case, laws, refusals, refused, states, t
 
 SPEC = """
 (arXiv:2406.06484). q, k, v and beta are those of gated_deltanet, with as many heads of v as of q and k, H,
-and V = D `value_factor`: param.r.weight, param.r.conv for each r of q, k, v, param.b.weight [H,C],
-`unit_eps` and `max_beta`; q is divided by sqrt(D). `S_t = S_(t-1) + k_t (beta_t (v_t - S' k_t))'`, where S'
-is S_(t-1) transposed; `o_t = S_t transposed times q_t`. Then o is divided in each head by sqrt(mean of
-squares + `eps`) and multiplied by param.norm.weight [V], the same in each head; y = W_o o, [C,H V]. The
-state is q, k and v, [B,`kernel`-1,E], the last rows of W_r x, and s [B,H,D,V], S of every head.
+and V = D `value_factor`: param.r.weight, param.r.conv for each r of q, k, v, param.b.weight [H,C], `unit_eps`
+and `max_beta`; q is divided by sqrt(D). `S_t = S_(t-1) + k_t (beta_t (v_t - S_(t-1)' k_t))'` and `o_t = S_t'
+q_t`. Then o is divided in each head by sqrt(mean of squares + `eps`) and multiplied by param.norm.weight [V],
+the same in each head; y = W_o o, [C,H V]. The state is q, k and v, [B,`kernel`-1,E], the last rows of W_r x,
+and s [B,H,D,V], S of every head.
 """
 
 

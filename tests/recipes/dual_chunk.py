@@ -13,8 +13,8 @@ from recipes.traps import trap
 SPEC = """
 (arXiv:2402.17463). `s = q R(e) k / sqrt(D)`, where R(e) turns pair n of q by `e base^(-2n/R)`, in layout and
 width of the facts; out = softmax(s) v. m = `chunk_size`, which if null is floor(3 L/4), l = `local_window`,
-floor(L/16) if null, and c = m - l. a = floor(i/c) - floor(j/c) chunks lie between query and key; e = P - (j
-mod c), where P is i mod c for a <= 0, `min(i mod c + c, m)` for a = 1, and `min(2c - 1, m)` for a >= 2.
+floor(L/16) if null, and c = m - l. a = floor(i/c) - floor(j/c) chunks lie between query and key; e = p - (j
+mod c), where p is i mod c for a <= 0, `min(i mod c + c, m)` for a = 1, and `min(2c - 1, m)` for a >= 2.
 `ends` "paper": `min(i mod c + c, m - 1)` for a = 1, and m - 1 for a >= 2.
 """
 

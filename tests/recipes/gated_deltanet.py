@@ -7,14 +7,13 @@ from recipes.families import attention, case, laws, refusals, refused, states, t
 
 SPEC = """
 (arXiv:2412.06464). For each r of q, k, v: c_r = silu(conv(W_r x)) with the taps param.r.conv, [E,`kernel`];
-W_r [E,C], E = H D for q and k, N V for v, N = H `value_heads`, V = D `value_factor`. Head h of v
-has q and k of head h H/N, rounded down. In each head q and k are divided by sqrt(sum of squares +
-`unit_eps`), and q by sqrt(D) besides. beta = `max_beta` sigmoid(W_b x) and g = -exp(param.A_log)
-softplus(W_a x + param.dt.bias) are one number for each head of v, [N,C] and [N]. `S_t = S' + k_t (beta_t
-(v_t - S'' k_t))'`, where S' = exp(g_t) S_(t-1) and S'' is S' transposed; `o_t = S_t transposed times q_t`.
-Then o is divided in each head by sqrt(mean of squares + `eps`) and multiplied by param.norm.weight [V], the
-same in each head; y = W_o (silu(W_z x) o), [C,N V] and [N V,C]. The state is q, k and v,
-[B,`kernel`-1,E], the last rows of W_r x, and s [B,N,D,V], S of every head of v.
+W_r [E,C], E = H D for q and k, N V for v, N = H `value_heads`, V = D `value_factor`. Head h of v has q and k
+of head h H/N, rounded down. In each head q and k are divided by sqrt(sum of squares + `unit_eps`), and q by
+sqrt(D) besides. beta = `max_beta` sigmoid(W_b x) and g = -exp(param.A_log) softplus(W_a x + param.dt.bias)
+are one number for each head of v, [N,C] and [N]. `U = exp(g_t) S_(t-1)`, `S_t = U + k_t (beta_t (v_t - U'
+k_t))'` and `o_t = S_t' q_t`. Then o is divided in each head by sqrt(mean of squares + `eps`) and multiplied
+by param.norm.weight [V], the same in each head; y = W_o (silu(W_z x) o), [C,N V] and [N V,C]. The state is q,
+k and v, [B,`kernel`-1,E], the last rows of W_r x, and s [B,N,D,V], S of every head of v.
 """
 
 

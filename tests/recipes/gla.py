@@ -14,7 +14,7 @@ SPEC = """
 (arXiv:2312.06635). q, k, v and z are W_r x, param.r.weight [H D,C] for q and k, [H V,C] for v and z, V = D
 `value_factor`; q is divided by sqrt(D). alpha = sigmoid(W_up W_down x + param.g.bias)^(1/`normalizer`), one
 number for each channel of the key, with param.g.down.weight [`rank`,C], param.g.up.weight [H D,`rank`] and
-param.g.bias [H D]. `S_t = diag(alpha_t) S_(t-1) + k_t v_t'`; `o_t = S_t transposed times q_t`. Then o is
+param.g.bias [H D]. `S_t = diag(alpha_t) S_(t-1) + k_t v_t'`; `o_t = S_t' q_t`. Then o is
 divided in each head by sqrt(mean of squares + `eps`) and multiplied by param.norm.weight [V], the same in
 each head; y = W_o (silu(z) o), [C,H V]. The state is s [B,H,D,V], S of every head.
 """

@@ -14,11 +14,11 @@ SPEC = """
 wide: param.r.weight [H D,C] and param.r.conv [H D,`kernel`] for each r of q, k, v, param.b.weight [H,C],
 `unit_eps` and `max_beta`; q is divided by sqrt(D). g = -exp(param.A_log) softplus(W_up W_down x +
 param.dt.bias) is one number for each channel of the key: param.f.down.weight [D,C], param.f.up.weight [H
-D,D], param.dt.bias [H D], param.A_log [H]. `S_t = S' + k_t (beta_t (v_t - S'' k_t))'`, where S' =
-diag(exp(g_t)) S_(t-1) and S'' is S' transposed; `o_t = S_t transposed times q_t`. Then o is divided in each
-head by sqrt(mean of squares + `eps`) and multiplied by param.norm.weight [D], the same in each head; y = W_o
-(sigmoid(W_gup W_gdown x) o), param.g.down.weight [D,C], param.g.up.weight [H D,D]. The state is q, k and v,
-[B,`kernel`-1,H D], the last rows of W_r x, and s [B,H,D,D], S of every head.
+D,D], param.dt.bias [H D], param.A_log [H]. `U = diag(exp(g_t)) S_(t-1)`, `S_t = U + k_t (beta_t (v_t - U'
+k_t))'` and `o_t = S_t' q_t`. Then o is divided in each head by sqrt(mean of squares + `eps`) and multiplied
+by param.norm.weight [D], the same in each head; y = W_o (sigmoid(W_gup W_gdown x) o), param.g.down.weight
+[D,C], param.g.up.weight [H D,D]. The state is q, k and v, [B,`kernel`-1,H D], the last rows of W_r x, and s
+[B,H,D,D], S of every head.
 """
 
 

@@ -15,7 +15,7 @@ SPEC = """
 r of x, b, c: c_r = silu(conv(W_r x) + param.r.conv.bias) with the taps param.r.conv, [E,`kernel`]; W_r [E,C],
 E = N D for x, G M for b and c. Head h has u = its part of c_x [D], and B and C of group h G/N, rounded down
 [M]. dt = softplus(W_dt x + param.dt.bias), [N,C] and [N]; A = -exp(param.A_log), [N]. `S_t = exp(dt_t A)
-S_(t-1) + dt_t B_t u_t'`, [M,D] in each head; `o_t = S_t transposed times C_t + param.D u_t`, param.D [N].
+S_(t-1) + dt_t B_t u_t'`, [M,D] in each head; `o_t = S_t' C_t + param.D u_t`, param.D [N].
 Then o, [N D], is multiplied by silu(W_z x), each of G parts next to one another is divided by its sqrt(mean
 of squares + `eps`), and all multiplied by param.norm.weight [N D]; y = W_o o, [C,N D]. The state is x, b and
 c, [B,`kernel`-1,E], the last rows of W_r x, and s [B,N,M,D], S of every head.

@@ -18,12 +18,13 @@ SPEC = """
 (arXiv:2206.11893). Each channel c has N/2 complex states n = 0 .. N/2-1, with N = `state_size`. A =
 -exp(param.log_A_real) + i param.A_imag, [C,N/2]. dt = exp(param.log_dt), [C], and z = dt A. C_n =
 param.C[c,n,0] + i param.C[c,n,1]. `s_t = a s_(t-1) + b x_t[c]` and `u_t[c] = 2 Re(sum over n of C_n s_t) +
-param.D[c] x_t[c]`, with param.D [C]. `discretisation` "zoh": a = e^z, b = dt (e^z - 1)/z; "bilinear": a =
-(1 + z/2)/(1 - z/2), b = dt/(1 - z/2). Then `y = (W_o g + bias_o) sigmoid(W_g g + bias_g)` with g = gelu(u),
-param.o.weight, param.g.weight [C,C] and param.o.bias, param.g.bias [C]. `gelu` "tanh": u/2 (1 +
-tanh(sqrt(2/pi) (u + 0.044715 u^3))); "erf": u/2 (1 + erf(u/sqrt(2))). `start`, dt_min and dt_max only say
-how parameters were initialised. The state is s [B,C,N]: s_t / b of each channel, its real parts and then its
-imaginary ones.
+param.D[c] x_t[c]`, with param.D [C]. `discretisation` "zoh": a = e^z, b = dt (e^z - 1)/z; "bilinear": a = (1
++ z/2)/(1 - z/2), b = dt/(1 - z/2). Where z is small, e^z - 1 as it is written loses digits in the gradients
+of log_A_real and A_imag, and float64 fails; with expm1 it reaches class A or B. Then `y = (W_o g + bias_o)
+sigmoid(W_g g + bias_g)` with g = gelu(u), param.o.weight, param.g.weight [C,C] and param.o.bias, param.g.bias
+[C]. `gelu` "tanh": u/2 (1 + tanh(sqrt(2/pi) (u + 0.044715 u^3))); "erf": u/2 (1 + erf(u/sqrt(2))). `start`,
+dt_min and dt_max only say how parameters were initialised. The state is s [B,C,N]: s_t / b of each channel,
+its real parts and then its imaginary ones.
 """
 
 
