@@ -10,7 +10,8 @@ from golden_files import cli, dumped
 
 from peref.golden.diagnosis import near_misses, ranking
 from peref.golden.diagnosis.answer import Trap, guess
-from peref.golden.diagnosis.summary import Probable
+from peref.golden.diagnosis.summary import Probable, Summary
+from peref.golden.diagnosis.support import Said
 from peref.golden.diagnosis.variants import attempted
 from peref.golden.judge.html import report_page
 from peref.golden.judge.judged import check_tensors
@@ -191,3 +192,10 @@ def test_sizes_only_where_nothing_else_is_shared():
     assert of_shared(wrong, [right]) == "the failing case has T 9; no right one at op has"
     assert of_shared(wrong, [entry_of(T=9, D=4, window=None), right]) == ""
     assert of_shared(wrong, []) == ""
+
+
+def test_what_is_sure_of_one_encoding_is_said_without_those_of_which_it_is_not():
+    summary, trap = Summary([]), Trap("rope.base.ignored", "words", "evidence")
+    summary.said = {"yarn": [Said(trap, 0.8)], "rope": [Said(trap, 1.0, whole=True)]}
+    said = [(one.encodings, one.explains, one.confirmed) for one in summary.probable]
+    assert said == [(("rope",), True, True), (("yarn",), False, False)]

@@ -155,7 +155,7 @@ def page(runs: list[Looked], given: Given) -> str:
         body.append(f"<h2>{escape(run.name)}</h2>")
         about = f"attention over {run.queries[-1] + 1:,} tokens"
         body.append(picture_of(run.name, about, run_report.panels_of(run, heads)))
-    body.append("<p>Attention is what an output moves with a value.</p>")
+    body.append("<p>Attention: how much an output moves with the value of each key.</p>")
     facts = (f"{key}: {value}" for run in runs for key, value in run.measured.items())
     return html_page("peref report", "\n".join([*body, measured_with(facts)]))
 

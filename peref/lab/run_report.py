@@ -155,7 +155,7 @@ def distances(run: Looked, weights: np.ndarray, name: str, dashed: bool = True) 
 
 
 def distance_panel(title: str, curves: Sequence[Curve]) -> Panel:
-    note = "inside, beyond: queries before, behind the length trained for"
+    note = "inside, beyond: queries within, beyond the length trained for"
     return Panel(title, DISTANCE, "weight / equal weight", curves, "y", [("y", 1.0, "")], note)
 
 

@@ -68,17 +68,20 @@ class Summary:
 
     @property
     def probable(self) -> list[Probable]:
-        """The traps, that of most encodings first; one bug often shows in many."""
-        found: dict[tuple[str, str], list[tuple[str, Said]]] = defaultdict(list)
+        """The traps, that of most encodings first; one bug often shows in many. Where it is sure of some of
+        them, the others are told apart.
+        """
+        found: dict[tuple[str, str, bool], list[tuple[str, Said]]] = defaultdict(list)
         for name, some in self.said.items():
             for one in some:
-                found[one.trap.flag, one.trap.words if len(self.said) == 1 else ""].append((name, one))
-        order = [
-            tuple(zip(*some, strict=True)) for some in sorted(found.values(), key=lambda some: -len(some))
+                words, sure = one.trap.words if len(self.said) == 1 else "", one.whole and one.alone
+                found[one.trap.flag, words, sure].append((name, one))
+        order = sorted(found.items(), key=lambda one: (-len(one[1]), not one[0][-1]))
+        explains = lambda some: all(one.each or one.whole for _, one in some)
+        return [
+            Probable(some[0][1].trap, tuple(name for name, _ in some), explains(some), sure)
+            for (*_, sure), some in order
         ]
-        explains = lambda some: all(one.each or one.whole for one in some)
-        sure = lambda some: all(one.whole and one.alone for one in some)
-        return [Probable(some[0].trap, names, explains(some), sure(some)) for names, some in order]
 
     def of(self, entry: Entry, name: str, got: Tensor) -> Trap | None:
         """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by
