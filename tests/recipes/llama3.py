@@ -15,8 +15,8 @@ from recipes.traps import trap
 
 SPEC = """
 (arXiv:2407.21783). `(1 - t) w_n/factor + t w_n`, with `t = (L w_n/(2 pi) - low_freq_factor) /
-(high_freq_factor - low_freq_factor)` limited to 0 and 1. If the two factors are equal, t = 1 where the
-turns `L w_n/(2 pi)` are more than that, and 0 elsewhere.
+(high_freq_factor - low_freq_factor)` limited to 0 and 1; low_freq_factor is no larger than the other. If the
+two are equal, t = 1 where the turns `L w_n/(2 pi)` are more than that, and 0 elsewhere.
 """
 
 

@@ -11,12 +11,12 @@ from recipes.traps import trap
 
 SPEC = """
 (jquesnelle/yarn; for the idea arXiv:2309.00071). `c_n (b_n w_n/factor + (1 - b_n) v_n) + (1 - c_n) w_n`,
-where v are the ntk frequencies, b is the ramp between the pairs that turn `beta` times within L, and c is
-the ramp of `gamma`. A ramp rises linearly from 0 at pair `low` to 1 at pair `high`. The pair that turns t
-times is `R ln(L/(2 pi t)) / (2 ln base)`. low is rounded down and at least 0; high is rounded up and at
-most R - 1; if they are equal, high is 0.001 more. The ramp is `(n - low)/(high - low)`, limited to 0 and 1,
-also if high is below low. b then becomes `1 - ntk_factor (1 - b)`, and c becomes `1 - extrapolation_factor
-(1 - c)`. It has `form`.
+where v are the ntk frequencies, b is the ramp between the pairs that turn `beta` times within L, the larger
+number first, and c is the ramp of `gamma`. A ramp rises linearly from 0 at pair `low` to 1 at pair `high`.
+The pair that turns t times is `R ln(L/(2 pi t)) / (2 ln base)`. low is rounded down and at least 0; high is
+rounded up and at most R - 1; if they are equal, high is 0.001 more. The ramp is `(n - low)/(high - low)`,
+limited to 0 and 1, also if high is below low. b then becomes `1 - ntk_factor (1 - b)`, and c becomes `1 -
+extrapolation_factor (1 - c)`. It has `form`.
 """
 
 

@@ -26,15 +26,15 @@ from recipes.traps import trap
 from recipes.wholes import aligned_op
 
 SPEC = """
-(arXiv:2309.00071). `g w_n/factor + (1 - g) w_n`, where g is the ramp of ntk_by_parts between `beta_fast`
-and `beta_slow` turns, the latter no larger (`truncate` false: its ends are not rounded). `ramp` "paper": g
-falls linearly in the turns L w_n/(2 pi), from 1 at beta_slow to 0 at beta_fast, which must be larger. g
-then becomes `1 - extrapolation_factor (1 - g)`. It has `form`. The gain of q and of k is `attention_factor`
-if it is given, else `0.1 ln(factor) + 1` (1 for factor <= 1). With `mscale` m and `mscale_all_dim` M the
-latter is `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1` (1 for factor <= 1), and the softmax scale is
-multiplied by y(M)^2, with y(0) = 1 where M is absent. `reading` says what the gain is where m or M is
-absent or 0: "huggingface", y(1); "deepseek", y(m)/y(M) with y(1) for an absent m, y(0) for an absent M, and
-a given 0 as it is.
+(arXiv:2309.00071). `g w_n/factor + (1 - g) w_n`, where g is the ramp of ntk_by_parts between `beta_fast` and
+`beta_slow` turns, the latter no larger (`truncate` false: its ends are not rounded). `ramp` "paper": g falls
+linearly in the turns L w_n/(2 pi), from 1 at beta_slow to 0 at beta_fast, which must be larger. g then
+becomes `1 - extrapolation_factor (1 - g)`. It has `form`, "dynamic" only where `mscale_all_dim` is absent or
+0. The gain of q and of k is `attention_factor` if it is given, else `0.1 ln(factor) + 1` (1 for factor <= 1).
+With `mscale` m and `mscale_all_dim` M the latter is `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1` (1 for factor
+<= 1), and the softmax scale is multiplied by y(M)^2, with y(0) = 1 where M is absent. `reading` says what the
+gain is where m or M is absent or 0: "huggingface", y(1); "deepseek", y(m)/y(M) with y(1) for an absent m,
+y(0) for an absent M, and a given 0 as it is.
 """
 
 
