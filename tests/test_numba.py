@@ -166,6 +166,7 @@ def test_cells_of_every_shape(at, alike):
     both("gather", [random(3, 2, T, 8), index], {"scale": 0.3})
     both("scatter", [random(3, 2, T, S), index], {"rows": 8})
     both("probabilities", [3 * random(3, 2, T, S)], {"at": at})
+    both("interpolate", [random(3, 2, T, 9), 3 * random(3, 2, T, S)], {"at": at, "scale": 0.3})
 
 
 def test_an_index_beyond_the_rows_is_refused():
@@ -711,7 +712,7 @@ def test_every_recurrence_with_a_kernel_is_asked_for():
     assert {name: f"{name}_forward" for name in RECURRENCES} == {
         name: op.forward.__name__ for name, op in RECURRENCES.items()
     }
-    left = {"delta", "gather", "probabilities", "scatter"}  # which that leaves plain
+    left = {"delta", "gather", "interpolate", "probabilities", "scatter"}  # which that leaves plain
     assert set(NUMBA.recurrences) - left == set(cuda.BACKEND.recurrences)
     assert set(NUMBA.recurrences) <= set(RECURRENCES)
     assert not PLAIN.recurrences

@@ -226,6 +226,10 @@ CASES = {
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
     ],
+    "encodings.score.cope.interpolate": [
+        ([random(3, 2, 7, 4), random(3, 2, 7, 7)], {"at": at, "scale": 0.5})
+        for at in (WHOLE, PACKED, WINDOW, GLOBAL)
+    ],
     "encodings.score.dape.lay": [
         ([random(3, 4), np.arange(35).reshape(5, 7) % 4], {}),
         ([random(3, 5), np.arange(70).reshape(2, 5, 7) % 4], {}),

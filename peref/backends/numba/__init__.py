@@ -6,7 +6,7 @@ from typing import Any
 from peref.backends import Backend
 from peref.backends.numba import host, kernel
 from peref.backends.numba.ops.attention import attention
-from peref.backends.numba.ops.cells import gather, probabilities, scatter
+from peref.backends.numba.ops.cells import gather, interpolate, probabilities, scatter
 from peref.backends.numba.ops.delta import delta
 from peref.backends.numba.ops.edges import place
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
@@ -52,5 +52,6 @@ BACKEND = Backend(
         "gather": gather,
         "scatter": scatter,
         "probabilities": probabilities,
+        "interpolate": interpolate,
     },
 )

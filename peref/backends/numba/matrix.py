@@ -47,8 +47,11 @@ def pack(b, p, out):
         for n in range(0, COLUMNS, LANES):
             transpose_block(out, (p * K + k) * COLUMNS + n, COLUMNS, b, (first + n) * apart + k, apart)
     for k in range(turned, K):
-        for n in range(width):
-            out[p * K + k, n] = b[k, first + n]
+        if apart == 1:
+            copy(out, (p * K + k) * COLUMNS, b, k * (b.strides[0] // 4) + first, width)
+        else:
+            for n in range(width):
+                out[p * K + k, n] = b[k, first + n]
         for n in range(width, COLUMNS):
             out[p * K + k, n] = 0
 

@@ -40,30 +40,32 @@ CELLS = 1 << 12  # of a piece
 
 
 def counted(z, s, at, cut):
-    """Of a piece [H,T,S] of the cells: the gates, the two rows of z [B,H,T,P] next to p, by slot (one where p
-    is whole), and how far p is from the first.
+    """Of a piece [H,T,S] of the cells: which are seen, the gates, the two rows of z [B,H,T,P] next to p, by
+    slot (one where p is whole), and how far p is from the first.
     """
     xp = namespace(z)
     seen, last = at.see if at.see.ndim == 4 else at.see[None, None], z.shape[-1] - 1
-    g = xp.where(seen[cut_of(seen, cut)], logistic(s[cut]), 0)  # 1
+    seen = seen[cut_of(seen, cut)]
+    g = xp.where(seen, logistic(s[cut]), 0)  # 1
     p = g[..., ::-1].cumsum(-1, dtype=xp.float64)[..., ::-1]  # 2
     p = xp.minimum(p, last)  # 3
     low = xp.floor(p)
     t = p - low
     first = xp.arange(g.shape[0] * g.shape[1]).reshape(*g.shape[:2], 1) * (last + 1)
     low = low.astype(int) + first
-    return g, low, low + (t > 0), t.astype(z.dtype)
+    return seen, g, low, low + (t > 0), t.astype(z.dtype)
 
 
 def interpolate_forward(z, s, *, at, scale):
-    """scale q e[p], [B,H,T,S]: z = q e of each row [B,H,T,P], s [B,H,T,S] the logits that the gates are made
-    of.
+    """scale q e[p], [B,H,T,S], 0 in a cell that is not seen: z = q e of each row [B,H,T,P], s [B,H,T,S] the
+    logits that the gates are made of.
     """
-    y = namespace(z).zeros_like(s)
+    xp = namespace(s)
+    y = xp.zeros_like(s)
     for cut in pieces(at, len(s), CELLS):
-        _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
+        seen, _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
         of = z[cut[:3]].reshape(-1)
-        y[cut] = ((1 - t) * of[low] + t * of[high]) * scale  # 4
+        y[cut] = xp.where(seen, ((1 - t) * of[low] + t * of[high]) * scale, 0)  # 4
     return y, (z, s, at, scale)
 
 
@@ -75,8 +77,8 @@ def interpolate_backward(saved, dy):
     xp = namespace(dy)
     dz, ds = xp.zeros_like(z), xp.zeros_like(s)
     for cut in pieces(at, len(s), CELLS):
-        g, low, high, t = counted(z, s, at, cut)
-        d, of = dy[cut] * scale, z[cut[:3]]
+        seen, g, low, high, t = counted(z, s, at, cut)
+        d, of = xp.where(seen, dy[cut], 0) * scale, z[cut[:3]]
         found = summed(low, (1 - t) * d, of.size) + summed(high, t * d, of.size)  # 4
         dz[cut[:3]] = found.reshape(of.shape).astype(dz.dtype)
         of = of.reshape(-1)
@@ -124,7 +126,8 @@ def score(be, p, q, k, f, at, *, D, divided: Literal["both", "qk"] = "both"):
     """
     s = scores(q, f.get("k", k), None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
     z = be.matmul(q, swap(p["table"], axes=(0, 1)))  # [B,H,T,P]
-    return interpolate(z, s, at=at, scale=D**-0.5 if divided == "both" else 1.0), None, None
+    by = D**-0.5 if divided == "both" else 1.0
+    return be.recurrence("interpolate", interpolate)(z, s, at=at, scale=by), None, None
 
 
 ENCODING = Encoding(

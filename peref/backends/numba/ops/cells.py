@@ -1,4 +1,6 @@
-"""Cells of attention that are laid out (cells.py): entries by an index, sums by an index, softmax."""
+"""Cells of attention that are laid out (cells.py): entries by an index, sums by an index, softmax, CoPE's
+counts.
+"""
 
 import numpy as np
 
@@ -56,14 +58,22 @@ def scatter_backward(at, dy):
     return laid_out(dy, at, 1), None
 
 
-def probabilities_forward(s, *, at):
-    float32("probabilities", s)
-    B, _, T, S = shape_of("probabilities: the logits", s, 4)
+def between(x, at, otherwise):
+    """x [B,H,T,S], with another number where a query does not see a key between those that it sees."""
+    return x if at.everywhere is None else np.where(at.see, x, np.float32(otherwise))
+
+
+def rows_of(what, s, at):
+    """The rows of logits s [B,H,T,S], -inf where they are not seen, after a look at the place."""
+    float32(what, s)
+    B, _, T, S = shape_of(f"{what}: the logits", s, 4)
     sequences = B if len(at.spans) > 1 else 1
-    fit("probabilities: the logits, and the place", (sequences, T, S), (len(at.spans), at.T, at.S))
-    if at.everywhere is not None:
-        s = np.where(at.see, s, np.float32(-np.inf))
-    rows = contiguous_rows(s)
+    fit(f"{what}: the logits, and the place", (sequences, T, S), (len(at.spans), at.T, at.S))
+    return contiguous_rows(between(s, at, -np.inf))
+
+
+def probabilities_forward(s, *, at):
+    rows = rows_of("probabilities", s, at)
     p = np.empty_like(rows)
     kernels("cells").probabilities(p, rows, at.spans)
     return p.reshape(s.shape), p
@@ -75,5 +85,23 @@ def probabilities_backward(p, dp):
     return (ds.reshape(dp.shape),)
 
 
+def interpolate_forward(z, s, *, at, scale):
+    float32("interpolate", z)
+    rows = rows_of("interpolate", s, at)
+    fit("interpolate: sequences, heads and queries", z.shape[:3], s.shape[:3])
+    y, of = np.empty_like(rows), contiguous_rows(z)
+    kernels("cells").interpolate(y, of, rows, at.spans, np.float32(scale))
+    return between(y.reshape(s.shape), at, 0), (z.shape, of, rows, at, np.float32(scale))
+
+
+def interpolate_backward(saved, dy):
+    shape, of, rows, at, by = saved
+    dz, ds = np.empty_like(of), np.empty_like(rows)
+    dy = contiguous_rows(between(dy, at, 0))
+    kernels("cells").interpolate_backward(dz, ds, of, rows, at.spans, dy, by)
+    return dz.reshape(shape), ds.reshape(*shape[:3], -1)
+
+
 gather, scatter = Op(gather_forward, gather_backward), Op(scatter_forward, scatter_backward)
 probabilities = Op(probabilities_forward, probabilities_backward)
+interpolate = Op(interpolate_forward, interpolate_backward)
