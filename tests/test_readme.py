@@ -366,6 +366,25 @@ def here(tmp_path_factory):
     return tmp_path_factory.mktemp("checkout")
 
 
+DRAWN = names()[::8]  # of the gallery
+
+
+def draw_few(patch):
+    """Draw those alone, for drawing takes long; of the others the font is asked for every character."""
+    from peref.lab import pictures
+
+    draw = pictures.drawn
+
+    def drawn(suffix, name, about, panels, maps=()):
+        if name.split()[0] in DRAWN:
+            return draw(suffix, name, about, panels, maps)
+        written = {c for c in repr((name, about, panels)) if c.isprintable()}
+        pictures.wrapped("".join(written), 9.0)  # warns of one that the font has not
+        return name.encode()
+
+    patch.setattr(pictures, "drawn", drawn)
+
+
 @pytest.fixture(scope="module")
 def told(here):
     """Every command of README and docs/cli.md, training made small: command line -> what `--json` says.
@@ -403,7 +422,9 @@ def told(here):
         elif args[:2] == ["show", "--all"]:
             line += ["--len", "32"]
         out, err = io.StringIO(), io.StringIO()
-        with chdir(here), redirect_stdout(out), redirect_stderr(err):
+        with chdir(here), redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+            if args[:2] == ["show", "--all"]:
+                draw_few(patch)
             code = cli.run([*map(str, line), "--json"], Signals())
         assert code == 0, (args, out.getvalue(), err.getvalue())
         found[" ".join(args)] = json.loads(out.getvalue())
@@ -461,7 +482,7 @@ def test_the_gallery_has_every_encoding(told, here):
     page = (here / said["page"]).read_text()
     assert [one["name"] for one in said["pictures"]] == names()
     for one in said["pictures"]:
-        assert (here / one["path"]).stat().st_size > 1000
+        assert (here / one["path"]).stat().st_size > (1000 if one["name"] in DRAWN else 0)
         assert len(one["panels"]) >= 2
         assert f'<img src="{one["name"]}.png"' in page
         assert f'href="#{one["name"]}"' in page

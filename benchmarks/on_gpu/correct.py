@@ -134,7 +134,7 @@ def same_training(s: Session) -> dict[str, Any]:
 
 def curves(s: Session) -> dict[str, Callable[[], dict[str, Any]]]:
     """For each backend a row: a training run here, twice for equal bits, beside one of the CPU."""
-    steps, w = (4, 16) if s.emulated else (100, 128)
+    steps, w = (2, 16) if s.emulated else (100, 128)
     cfg = Config(pe=(("t5", {}),), L=w, C=w, layers=1 if s.emulated else 2, H=2, G=2)
     plain = once(lambda: trained(backends.Backend(), steps, cfg))
 
