@@ -109,7 +109,7 @@ def logistics(typingctx, x, y, at, n):
 
 
 @njit(**INNER)
-def counted(gate, low, beyond, s, first, stop, last):
+def counts(gate, low, beyond, s, first, stop, last):
     """Of one query's logits s, for the keys first..stop: the gates, the row before the count from each key
     on, and how far it is beyond that row; NaN where the count is.
     """
@@ -130,7 +130,7 @@ def interpolate_chunk(chunk, y, z, s, span, by):
     gate, beyond, low = np.empty(S, np.float32), np.empty(S, np.float32), np.empty(S, np.int64)
     for m in rows_in(chunk, y):
         first, stop = of_query(span, m, len(y))
-        counted(gate, low, beyond, s[m], first, stop, z.shape[1] - 1)
+        counts(gate, low, beyond, s[m], first, stop, z.shape[1] - 1)
         to, of = y[m], z[m]
         to[:] = 0
         for k in range(first, stop):
@@ -151,7 +151,7 @@ def interpolate_backward_chunk(chunk, dz, ds, z, s, span, dy, by):
     total = np.empty(P + 1)
     for m in rows_in(chunk, s):
         first, stop = of_query(span, m, len(s))
-        counted(gate, low, beyond, s[m], first, stop, P - 1)
+        counts(gate, low, beyond, s[m], first, stop, P - 1)
         of, d, to = z[m], dy[m], ds[m]
         total[:], to[:] = 0, 0
         below = above = more = 0.0

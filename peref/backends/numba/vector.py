@@ -169,7 +169,7 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
     return intrinsic_of(void, (y, i8, x, i8, i8, i8, i8), body)
 
 
-def transposed(e, rows):
+def columns_of(e, rows):
     """LANES vectors of a block's rows -> of its columns."""
     half = LANES // 2
     for _ in range(half.bit_length()):  # each turns the bits of (row, lane) by one place
@@ -189,7 +189,7 @@ def transpose_block(typingctx, y, y_at, y_row, x, x_at, x_row):
         b, (_, y_at, y_row, _, x_at, x_row) = e.b, e.args
         at = lambda k, at, row, n: e.at(k, b.add(at, b.mul(ir.Constant(I64, n), row)))
         rows = [e.load(at(3, x_at, x_row, n)) for n in range(LANES)]
-        for n, x in enumerate(transposed(e, rows)):
+        for n, x in enumerate(columns_of(e, rows)):
             e.store(x, at(0, y_at, y_row, n))
 
     return intrinsic_of(void, (y, i8, i8, x, i8, i8), body)
@@ -211,7 +211,7 @@ def transpose_some(typingctx, y, y_at, y_row, x, x_at, x_row, rows, columns):
                 yield e.at(k, b.add(at, b.mul(line, row))), there
 
         lines = [e.load_some(p, there, constant(0)) for p, there in places(3, x_at, x_row, rows, columns)]
-        for x, (p, there) in zip(transposed(e, lines), places(0, y_at, y_row, columns, rows), strict=True):
+        for x, (p, there) in zip(columns_of(e, lines), places(0, y_at, y_row, columns, rows), strict=True):
             e.store_some(x, p, there)
 
     return intrinsic_of(void, (y, i8, i8, x, i8, i8, i8, i8), body)

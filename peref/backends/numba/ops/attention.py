@@ -73,7 +73,7 @@ def kernel_table(table, at, B, H):
     return table, index if index.ndim == 3 else index[None], 0
 
 
-def laid_out(term, S):
+def in_lines(term, S):
     """A term whose rows lie one number beside the other, S of them."""
     if term is None:
         return NOTHING
@@ -117,7 +117,7 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (
         *kernel_table(table, at, B, H),
-        laid_out(term, S),
+        in_lines(term, S),
         *row_and_column(row, column, at),
         at.spans,
         np.float32(scale),

@@ -58,22 +58,22 @@ def scatter_backward(at, dy):
     return laid_out(dy, at, 1), None
 
 
-def between(x, at, otherwise):
+def where_seen(x, at, otherwise):
     """x [B,H,T,S], with another number where a query does not see a key between those that it sees."""
     return x if at.everywhere is None else np.where(at.see, x, np.float32(otherwise))
 
 
-def rows_of(what, s, at):
+def rows_seen(what, s, at):
     """The rows of logits s [B,H,T,S], -inf where they are not seen, after a look at the place."""
     float32(what, s)
     B, _, T, S = shape_of(f"{what}: the logits", s, 4)
     sequences = B if len(at.spans) > 1 else 1
     fit(f"{what}: the logits, and the place", (sequences, T, S), (len(at.spans), at.T, at.S))
-    return contiguous_rows(between(s, at, -np.inf))
+    return contiguous_rows(where_seen(s, at, -np.inf))
 
 
 def probabilities_forward(s, *, at):
-    rows = rows_of("probabilities", s, at)
+    rows = rows_seen("probabilities", s, at)
     p = np.empty_like(rows)
     kernels("cells").probabilities(p, rows, at.spans)
     return p.reshape(s.shape), p
@@ -87,17 +87,17 @@ def probabilities_backward(p, dp):
 
 def interpolate_forward(z, s, *, at, scale):
     float32("interpolate", z)
-    rows = rows_of("interpolate", s, at)
+    rows = rows_seen("interpolate", s, at)
     fit("interpolate: sequences, heads and queries", z.shape[:3], s.shape[:3])
     y, of = np.empty_like(rows), contiguous_rows(z)
     kernels("cells").interpolate(y, of, rows, at.spans, np.float32(scale))
-    return between(y.reshape(s.shape), at, 0), (z.shape, of, rows, at, np.float32(scale))
+    return where_seen(y.reshape(s.shape), at, 0), (z.shape, of, rows, at, np.float32(scale))
 
 
 def interpolate_backward(saved, dy):
     shape, of, rows, at, by = saved
     dz, ds = np.empty_like(of), np.empty_like(rows)
-    dy = contiguous_rows(between(dy, at, 0))
+    dy = contiguous_rows(where_seen(dy, at, 0))
     kernels("cells").interpolate_backward(dz, ds, of, rows, at.spans, dy, by)
     return dz.reshape(shape), ds.reshape(*shape[:3], -1)
 
