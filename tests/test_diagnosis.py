@@ -25,6 +25,7 @@ from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, roun
 from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
 from peref.golden.diagnosis.functions import activated_by, ungated
+from peref.golden.diagnosis.near_misses import of_probes, parsed_probes
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.diagnosis.rotation import bfloat16
 from peref.golden.diagnosis.support import Said, added_up, guesses_of, seen_in
@@ -373,6 +374,35 @@ def test_a_blind_row_where_there_are_no_probabilities(book):
     assert named(wrong(book, blind, case))[0].flag == "mask.padding"
 
 
+def logits_with_a_gap(case, a):
+    """A wrong formula of a bias, and the mask as it is: every third distance counts 2 more."""
+    bias = lambda f, *given: f(*given) - 2.0 * (np.abs(given[-1]) % 3 == 1)
+    return expected(case, a, around(case.config.encoding(0), "bias", bias))
+
+
+def open_to_the_future(case, a):
+    return expected(replace(case, causal=False), a)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+@pytest.mark.parametrize(
+    ("change", "case", "masked"),
+    [
+        (logits_with_a_gap, "alibi.attn/default", False),
+        (logits_with_a_gap, "sandwich.attn/default", False),
+        (open_to_the_future, "alibi.attn/default", True),
+        (open_to_the_future, "rope.attn/default", True),
+    ],
+)
+def test_weights_read_from_an_output_are_as_sure_as_its_digits(book, dtype, change, case, masked):
+    """A cell is seen where its weight is more than what the output was rounded by, in float32 too."""
+    entry = book.entries[case]
+    low = np.float32 if dtype == "F32" else np.float64
+    out = change(rebuilt(entry.words, entry.inputs()), entry.inputs())["out"]
+    flags = [one.flag for one in named([(entry, {"out": Tensor(dtype, np.asarray(out).astype(low))})])]
+    assert ("mask.causal" in flags) == masked == (flags[:1] == ["mask.causal"]), flags
+
+
 @pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError])
 def test_a_mistake_in_a_guess_is_not_hidden(book, error):
     """What a case cannot be is left out, as a bad setting; a mistake in the guess itself is told."""
@@ -700,6 +730,63 @@ def test_a_factor_of_each_number_is_a_guess(book, case, op, sure):
     forgotten = with_backward(op, lambda got, dy: [None if g is None else dy for g in got])
     first = weighed([Answer(*wrong(book, forgotten, case)[0])])[0]
     assert (first.trap.flag, first.whole, first.alone) == ("grad.factor", True, sure), first
+
+
+def in_turns(case, a):
+    """Angles 2 pi times as large, in float32."""
+    turned = lambda f, *place: (lambda phi, *g: (np.float32(2 * np.pi) * np.float32(phi), *g))(*f(*place))
+    return expected(case, a, around(case.config.encoding(0), "rotate", turned))
+
+
+def test_a_bug_rounds_as_its_own_formula_does(book):
+    """Angles so large lose more digits than the right ones."""
+    some = wrong(book, in_turns, "dynamic_ntk.op/default", "dynamic_ntk.op/long")
+    first = weighed([Answer(entry, got) for entry, got in some])[0]
+    assert (first.trap.flag, first.whole, first.alone) == ("rope.frequencies", True, True), first
+
+
+def test_a_budget_that_lets_the_right_numbers_pass_tells_nothing(book):
+    """A guess that moves far with any rounding agrees with everything."""
+    entry = book.entries["rope.op/default"]
+    far = lambda answer: {n: x * (1 + 1e9 * (answer.turned((0.0 * x + 1,))[0] - 1)) for n, x in came.items()}
+    want = {n: entry.want(n) for n in ("q_rotated", "k_rotated")}
+    came = {n: 1.1 * x for n, x in want.items()}
+    answer = Answer(entry, {n: Tensor("F32", np.float32(1.11 * x)) for n, x in want.items()})
+    assert answer.nearer("q_rotated", came["q_rotated"])
+    assert answer.fits(guess("basic", "", far)) == 0
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_a_near_miss_is_one_in_every_dtype(book, dtype):
+    """It is stored with seven digits."""
+    entry = book.entries["learned_bias.table/last-row"]
+    (miss,) = entry.words["near_miss"]
+    places, values = parsed_probes(miss["probes"])
+    x = entry.want(miss["tensor"]) + 0.0
+    x.reshape(-1)[places] = values * (1 + 1e-8)
+    got = Tensor(dtype, x.astype(np.float32 if dtype == "F32" else np.float64))
+    assert [trap.flag for trap in of_probes(entry, miss["tensor"], got)] == [miss["trap"]]
+
+
+def test_a_near_miss_that_came_in_one_case_of_two(book):
+    """Who reads every other row reads at the end what somebody reads whose rows end one earlier."""
+
+    def by_two(case, a):
+        n = np.arange(a["param.table"].shape[1])
+        return expected(case, a | {"param.table": a["param.table"][:, 2 * n % len(n)]})
+
+    cases = (name for name, e in book.entries.items() if name.startswith("learned_bias.table/"))
+    assert named(wrong(book, by_two, *cases))[0].flag == "bias.rows"
+
+
+def test_a_fitted_power_is_the_one_that_somebody_writes(book):
+    """In float32 too, in which a fit has seven digits."""
+    base = lambda case, a: held(base=case.config.pe[0][1]["base"] ** 0.35)(case, a)
+    first = weighed(
+        [Answer(entry, got) for entry, got in wrong(book, base, "rope.table/default", "rope.op/long")]
+    )[0]
+    assert (first.trap.flag, first.trap.words.endswith("power of 0.35")) == ("rope.exponent", True), first
+    assert first.misfit < 0.1
 
 
 def held(**options):

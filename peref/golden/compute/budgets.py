@@ -45,7 +45,6 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     real = [name for name, g in want.items() if g.dtype.kind == "f"]
     size = {name: np.where(np.isfinite(want[name]), np.abs(want[name]), 0) for name in real}
     phase = {name: np.zeros_like(want[name]) for name in real}
-    floats = [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
     fine = rounding(rng.standard_normal, STEP)
     if case.untied is not None:
         case = replace(case, positions=case.untied)
@@ -55,15 +54,22 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     for _ in range(DRAWS):
         for step in COARSE:
             tape = NoisyTape(coarse := rounding(rng.standard_normal, step))
-            kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
+            kept = {name: wrapped(coarse(a[name]), coarse) for name in floats_of(a)}
             pe = with_tables_off(case.config.encoding(0), tape, False)
             widen(size, expected(case, {**a, **kept}, pe, at, tape), want, step)
-        tape, noisy = NoisyTape(fine), {name: wrapped(a[name], fine) for name in floats}
-        pe = of_powers(case, rng)
-        there = somewhere(pe, at, fine)
-        got = expected(case, {**a, **noisy}, with_tables_off(pe, tape, True), there, tape)
-        widen(phase, got, want, STEP)
+        widen(phase, moved(case, a, of_powers(case, rng), at, fine), want, STEP)
     return {name: (up(size[name]), up(phase[name])) for name in real}
+
+
+def floats_of(a: Arrays) -> list[str]:
+    """The inputs that a program has in the dtype that is judged."""
+    return [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
+
+
+def moved(case: Case, a: Arrays, pe: Encoding, at: At, by: Callable[[Any], Any]) -> Arrays:
+    """What a case gives where all that is computed on the way is rounded by by(x)."""
+    tape, noisy = NoisyTape(by), {name: wrapped(a[name], by) for name in floats_of(a)}
+    return expected(case, {**a, **noisy}, with_tables_off(pe, tape, True), somewhere(pe, at, by), tape)
 
 
 def widen(most: Arrays, got: Arrays, want: Arrays, step: float) -> None:

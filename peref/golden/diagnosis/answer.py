@@ -11,7 +11,7 @@ import math
 import operator
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -20,13 +20,16 @@ from typing import Any
 import numpy as np
 
 from peref.errors import PerefError
+from peref.golden.compute.budgets import STEP, moved
+from peref.golden.compute.noise import rounding, wrapped
 from peref.golden.compute.reference import expected
 from peref.golden.spec.cases import FACTS, OPERATIONS, Case
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import ModelCase, rebuilt
-from peref.golden.spec.rule import ROUNDOFF, Verdict, limits, verdict_on
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, limits, verdict_on
 from peref.parameters import Arrays
+from peref.rng import generator
 
 # a case that cannot be changed so: refused, beyond what numbers hold, rows that are not there. An error of
 # any other kind is a mistake in a guess, and is not hidden
@@ -35,6 +38,7 @@ NEARLY = 0.005  # a factor or a setting so near to the right one is no other: so
 GENERAL = 0.89  # how much a bug that says little is worth: less than one that is named by its own flag
 INVENTED = 0.8  # and one with a number that was fitted and that nobody would write: less than any other
 SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
+ROUNDINGS = 2  # draws of the budget of a guess: limits are a hundred times one
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 
@@ -104,14 +108,17 @@ class Clue:
 @dataclass
 class Answer:
     """The tensors that came for one case; `computing` (case, inputs, encoding, place) -> outputs, where not
-    as the reference computes it; what could not be computed of what was tried: a kind -> which.
+    as the reference computes it, and what becomes of angles and gains before they are used; what could not be
+    computed of what was tried: a kind -> which.
     """
 
     entry: Entry
     got: dict[str, Tensor]
     verdicts: dict[str, bool] = field(default_factory=dict)  # name -> whether it passes
     computing: Callable[..., Arrays] = expected
+    turned: Callable[[Any], Any] = lambda angles_and_gains: angles_and_gains
     uncomputed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    moves: dict[tuple[Guess, bool], list[Arrays]] = field(default_factory=dict)  # drawn, once for each guess
 
     def __post_init__(self) -> None:
         for name, x in self.got.items():
@@ -168,9 +175,14 @@ class Answer:
     @cached_property
     def forward(self) -> "Answer":
         """The same without cotangents: no derivative is computed for it."""
-        one = replace(self)
+        one = self.by(self.computing)
         one.a = {name: x for name, x in self.a.items() if not name.startswith("cotangent.")}
-        one.case, one.wrong, one.trace = self.case, self.wrong, self.trace
+        return one
+
+    def by(self, computing: Callable[..., Arrays], **more: Any) -> "Answer":
+        """The same, computed otherwise."""
+        one = replace(self, computing=computing, **more)
+        one.a, one.case, one.wrong, one.trace = self.a, self.case, self.wrong, self.trace
         return one
 
     @property
@@ -219,24 +231,36 @@ class Answer:
         with np.errstate(invalid="ignore"):
             return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
 
+    def room(self, name: str) -> Any:
+        """How far what came may be from what its program means: what rounding at every step costs; 0 where it
+        did not come.
+        """
+        a, b = self.entry.budget(name)
+        if name not in self.got or a is None or b is None:
+            return np.zeros(self.want(name).shape)
+        return limits(self.got[name].dtype, self.want(name), a, b, self.entry.words["depth"])[1]
+
     def near(self, name: str, x: Any) -> bool:
         """Whether what came agrees with x by the rule."""
         verdict = self.held_against(name, x)
         return verdict is not None and verdict.passes
 
-    def held_against(self, name: str, x: Any) -> Verdict | None:
-        """What came beside x, with the budget that numbers of its size need; NaN and infinities where x has
-        them. None where they cannot agree.
+    def held_against(self, name: str, x: Any, off: Any = None) -> Verdict | None:
+        """What came beside x, with the budget that numbers of its size need, and of those that move so far
+        where that is given; NaN and infinities where x has them. None where they cannot agree.
         """
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
         if x.shape != want.shape or self.wide(name) is None or a is None or b is None:
             return None
-        if (name in self.farthest and self.dismissed(name, x)) or not np.isfinite(x).any():
+        if off is None and name in self.farthest and self.dismissed(name, x):
+            return None
+        if not np.isfinite(x).any():
             return None
         with np.errstate(all="ignore"):
             larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
             b = b * (1 + np.where(a > 0, larger / a, 0))
+        b = b if off is None else np.fmax(b, off)
         return verdict_on(self.got[name], x, a + larger, b, self.entry.words["depth"])
 
     def misfit(self, guess: Guess) -> float:
@@ -244,7 +268,7 @@ class Answer:
         guesses give what came, and one is nearest.
         """
         given = self.given(guess) or {}
-        held = [self.held_against(name, given[name]) for name in self.wrong if name in given]
+        held = [self.held_by(guess, given, name) for name in self.wrong if name in given]
         used = [np.ravel(one.used) for one in held if one is not None and one.used is not None]
         return float((np.concatenate(used) ** 2).mean()) if used else 0.0
 
@@ -264,6 +288,46 @@ class Answer:
                 found[name] = k, *(float(x[k]) for x in (mine, np.abs(want), room, more))
         return found
 
+    def held_by(self, guess: Guess, given: Arrays, name: str, learnt: bool = False) -> Verdict | None:
+        """What came beside what a guess gives. A program with a bug rounds as its own formula does: where it
+        comes nearer to that than to what is right, by the budget of the guess, if that tells them apart.
+        """
+        x = np.asarray(given[name])
+        verdict = self.held_against(name, x)
+        done = verdict is not None and verdict.passes
+        if done or self.computing is not expected or not self.nearer(name, x):
+            return verdict
+        if (guess, learnt) not in self.moves:
+            self.moves[guess, learnt] = list(self.drawn(guess, learnt))
+        drawn = [y[name] for y in self.moves[guess, learnt] if name in y]
+        most = np.abs(np.array(drawn) - x).max(0) / STEP if drawn else 0.0
+        right, own = (self.held_against(name, y, most) for y in (self.want(name), x))
+        return verdict if right is None or right.passes else own
+
+    def drawn(self, guess: Guess, learnt: bool) -> Iterator[Arrays]:
+        """What a guess gives where all that is computed on the way is rounded at random."""
+        fine = rounding(generator(0, f"rounding of {self.entry.id}").standard_normal, STEP)
+        off = lambda angles_and_gains: wrapped(tuple(map(fine, angles_and_gains)), fine)
+        other = self.by(lambda case, a, pe, at: moved(case, a, pe, at, fine), turned=off)
+        yield from (other.given(guess, learnt) or {} for _ in range(ROUNDINGS))
+
+    def agrees(self, guess: Guess, given: Arrays, name: str, learnt: bool = False) -> bool:
+        """Whether what came is what the guess gives."""
+        verdict = self.held_by(guess, given, name, learnt)
+        return verdict is not None and verdict.passes
+
+    def nearer(self, name: str, x: np.ndarray) -> bool:
+        """Whether what came is nearer to x than to what is right, where it is farthest from either."""
+        want = self.want(name)
+        if name not in self.farthest or x.shape != want.shape:
+            return False
+        k, mine, _, room, _ = self.farthest[name]
+        most = abs(mine - want[k]) / 2
+        if not abs(mine - x[k]) <= most:
+            return False
+        verdict = self.held_against(name, x, 0.0)
+        return verdict is not None and verdict.worst * room <= CLASSES[-1][1] * most
+
     def dismissed(self, name: str, x: np.ndarray) -> bool:
         """Whether x is another number at the place that is farthest off: most guesses end here."""
         k, mine, size, room, more = self.farthest[name]
@@ -276,7 +340,9 @@ class Answer:
         given = self.given(guess)
         if given is None:
             return None
-        off = lambda some, came=given: any(not self.near(name, came[name]) for name in some if name in came)
+        off = lambda some, of=given, *how: any(
+            not self.agrees(guess, of, name, *how) for name in some if name in of
+        )
         real = [name for name in self.got if self.want(name).dtype.kind == "f"]
         learnt = [name for name in real if name.startswith("vjp.")]
         outputs = [name for name in real if name not in learnt]
@@ -286,11 +352,11 @@ class Answer:
         some = [name for name in self.wrong if name in given]
         if not some:
             return None
-        share = sum(self.near(name, given[name]) for name in some) / len(self.wrong)
+        share = sum(self.agrees(guess, given, name) for name in some) / len(self.wrong)
         if share and not self.derivative:
             kept = [name for name in learnt if self.right(name)]
             share -= 0.5 * off([name for name in outputs if self.right(name)])
-            share -= 0.1 * off(kept, (kept and self.given(guess, True)) or {})
+            share -= 0.1 * off(kept, (kept and self.given(guess, True)) or {}, True)
         return share
 
     def given(self, guess: Guess, learnt: bool = False) -> Arrays | None:

@@ -204,14 +204,15 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     """Who sees whom in the probabilities, and where all is right before them, whether their rows are a
     softmax.
     """
-    p = weights_of(answer, case)
+    p, room = weights_of(answer, case)
     if answer.wide("probabilities") is None:
         yield from of_blind(answer, case)
-    if p is None or answer.right("probabilities"):
+    few_digits = "probabilities" not in answer.got and not answer.far("out")
+    if p is None or few_digits or answer.right("probabilities"):
         return
     g = answer.want("probabilities")
     see = np.broadcast_to(case.at.see, g.shape)
-    unsure = see & (g < 1e-6)
+    unsure = see & (g < np.maximum(1e-6, 1e3 * room))
     with np.errstate(invalid="ignore"):
         more, less = (p != 0) & ~see, (p == 0) & see & ~unsure
     t, s = np.arange(case.T)[:, None], np.arange(case.T)
@@ -234,30 +235,34 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
             yield Clue(Trap("mask.causal", "the future is seen"), 0.8)
         elif less.any():
             yield Clue(Trap("mask.causal", "cells that should be seen are not"), 0.6)
-    elif (answer.right("scores") and answer.far("probabilities")) or add_up_otherwise(p, g):
+    elif (answer.right("scores") and answer.far("probabilities")) or add_up_otherwise(p, g, room):
         sums = p.sum(-1)[np.broadcast_to(see.any(-1), p.shape[:3])].ravel()
         words = "your scores are right and your weights are not; " if answer.right("scores") else ""
         words += "a row of them adds up to " if words else "a row of your weights adds up to "
         yield Clue(Trap("attn.softmax", f"{words}{sums[np.argmax(abs(sums - 1))]:.4g}"), 1)
 
 
-def add_up_otherwise(p: Any, g: Any) -> bool:
+def add_up_otherwise(p: Any, g: Any, room: Any) -> bool:
     """Whether most rows of weights add up to something else than those that are right."""
-    return bool((np.abs(p.sum(-1) - g.sum(-1)) > NEARLY).mean() > 0.5)
+    return bool((np.abs(p.sum(-1) - g.sum(-1)) > np.maximum(NEARLY, room.sum(-1))).mean() > 0.5)
 
 
-def weights_of(answer: Answer, case: Case) -> Any:
-    """The probabilities [B,H,T,S]; where none came those that make the output of the values, where there are
-    no more values than channels, else None.
+def weights_of(answer: Answer, case: Case) -> tuple[Any, Any]:
+    """The probabilities [B,H,T,S], and how far off they may be. Where none came those that make the output of
+    the values: what it was rounded by may be that of a weight, and less than that is none. None where there
+    are more values than channels, or no weights make it.
     """
     p, out = answer.wide("probabilities"), answer.wide("out")
-    if p is None and out is not None and case.hook != "attend" and np.isfinite(out).all():
-        v = np.repeat(answer.a["v"], case.H // case.G, 1)
-        p = out @ np.linalg.pinv(v)
-        p[np.abs(p) < 1e-9] = 0
-        if v.shape[2] > v.shape[3] or np.abs(p @ v - out).max() > 1e-6 * np.abs(out).max():
-            return None
-    return p
+    if p is not None:
+        return p, answer.room("probabilities")
+    if out is None or case.hook == "attend" or not np.isfinite(out).all():
+        return None, None
+    v, room = np.repeat(answer.a["v"], case.H // case.G, 1), answer.room("out")
+    back = np.linalg.pinv(v)
+    p, least = out @ back, np.maximum(room @ np.abs(back), 1e-9)
+    left = v.shape[2] <= v.shape[3] and np.abs(p @ v - out) <= room + room @ np.abs(back @ v)
+    p[np.abs(p) <= least] = 0
+    return (p, least) if np.all(left) and (p >= 0).all() else (None, None)
 
 
 def of_blind(answer: Answer, case: Case) -> Iterator[Clue]:

@@ -230,30 +230,31 @@ def table_read(answer: Answer, case: Case) -> Any:
         return answer.wide("bias"), answer.want("bias"), d
     if case.level == "op":
         x, g = answer.wide("bias"), answer.want("bias")
-        see = np.ones((1, 1, *g.shape[1:]), bool) & case.at.see
+        see, off = np.ones((1, 1, *g.shape[1:]), bool) & case.at.see, answer.room("bias")
     else:
         rest = computed(table=lambda b: 0 * b)(answer.forward)["scores"]
-        x, g, p = answer.wide("scores"), answer.want("scores") - rest, weights_of(answer, case)
-        see = np.broadcast_to(case.at.see, g.shape)
-        if x is None and p is not None:
+        x, g, (p, room) = answer.wide("scores"), answer.want("scores") - rest, weights_of(answer, case)
+        see, off = np.broadcast_to(case.at.see, g.shape), 0.0
+        if x is not None:
+            x, off = x - rest, answer.room("scores")
+        elif p is not None:
+            own = np.arange(case.T)
             with np.errstate(all="ignore"):
-                x, own = np.log(p), np.arange(case.T)
-            x = x - rest - ((x - rest) - g)[..., own, own][..., None]
-            see = see & (p > 1e-12)
-        elif x is not None:
-            x = x - rest
+                x, off = np.log(p) - rest, room / p
+                x, off = x - (x - g)[..., own, own][..., None], off + off[..., own, own][..., None]
+            see = see & (off < NEARLY)
     if x is None or not np.isfinite(np.where(see, x, 0)).all() or not np.isfinite(np.where(see, g, 0)).all():
         return None, None, d
-    x, g, see = (
-        np.broadcast_to(y if y.ndim == 4 else y[None], (case.B, case.H, case.T, case.T)) for y in (x, g, see)
-    )
+    sizes = case.B, case.H, case.T, case.T
+    x, g, see, off = (np.broadcast_to(y, sizes) for y in (x, g, see, off))
     cells = np.broadcast_to(index if index.ndim == 2 else index[:, None], x.shape)
     found, kept = [], []
     for n in range(len(d)):
         there = see & (cells == n)
         if there.any((0, 2, 3)).all():
             rows = [(x[:, h][there[:, h]], g[:, h][there[:, h]]) for h in range(case.H)]
-            if max(np.ptp(mine) for mine, _ in rows) > 1e-6 * (1 + np.abs(x[there]).max()):
+            loose = 1e-6 * (1 + np.abs(x[there]).max()) + 2 * off[there].max()
+            if max(np.ptp(mine) for mine, _ in rows) > loose:
                 return None, None, d
             found.append([(mine[0], right[0]) for mine, right in rows])
             kept.append(n)
@@ -333,7 +334,7 @@ def of_table_rows(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterato
     if sides or halved:
         said = f"{words}: buckets are divided otherwise between past and future"
         yield Clue(Trap(flag_of(answer, *BUCKET), said), 0.99)
-    elif not (off & ~far).any():
+    elif (~far).any() and not (off & ~far).any():
         yield Clue(Trap("bias.bucket.clamp", f"{words}, beyond the last edge"), 0.9)
     elif changed_places(mine, right):
         said = f"{words}: your edges are right, and each bucket has the row of another"

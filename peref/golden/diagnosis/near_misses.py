@@ -21,17 +21,27 @@ def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
     want, (a, b) = entry.want(name), entry.budget(name)
     if got.wide.shape != want.shape or a is None or b is None:
         return []
-    found = []
+    found, came = [], got
+    if got.dtype == "F64":  # seven digits are those of float32
+        with np.errstate(over="ignore"):
+            came = Tensor("F32", got.bits.astype(np.float32))
     for miss in entry.words["near_miss"]:
         if miss["tensor"] == name:
             places, values = parsed_probes(miss["probes"])
             if len(places) and places.max() < want.size:
                 part = lambda x, places=places: np.asarray(x).reshape(-1)[places]
                 room = 2e-7 * np.abs(values) / 2.0**-24 / 4  # values have seven digits
-                mine, budget = Tensor(got.dtype, part(got.bits)), (part(a) + np.abs(values), part(b) + room)
+                mine, budget = Tensor(came.dtype, part(came.bits)), (part(a) + np.abs(values), part(b) + room)
                 if verdict_on(mine, values, *budget, entry.words["depth"]).passes:
                     found.append(Trap(miss["trap"], miss["words"]))
     return found
+
+
+def stored_of(answer: Answer) -> dict[Trap, bool]:
+    """The near misses stored for what is wrong, and whether each came."""
+    came = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
+    some = (miss for miss in answer.entry.words["near_miss"] if miss["tensor"] in answer.wrong)
+    return {trap: trap in came for trap in (Trap(miss["trap"], miss["words"]) for miss in some)}
 
 
 def stored_too(bad: list[Answer], flag: str) -> Trap | None:
@@ -40,11 +50,8 @@ def stored_too(bad: list[Answer], flag: str) -> Trap | None:
     """
     found: dict[Trap, list[bool]] = {}
     for answer in bad:
-        came = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
-        for miss in answer.entry.words["near_miss"]:
-            if miss["tensor"] in answer.wrong:
-                trap = Trap(miss["trap"], miss["words"])
-                found.setdefault(trap, []).append(trap in came)
+        for trap, came in stored_of(answer).items():
+            found.setdefault(trap, []).append(came)
     every = [trap for trap, came in found.items() if all(came)]
     own = own_flags(bad[0])
     told = lambda trap: not trap.flag.startswith(COMPUTED) and (trap.flag in own or flag not in own)
@@ -87,8 +94,8 @@ NOTHING = "no bug that was tried gives what came"
 
 
 def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: float) -> dict[str, Said]:
-    """What the near misses say: those that came exactly, else those the error points to; little where a guess
-    gives everything.
+    """What the near misses say: those that came exactly, for the share of the cases that have them stored,
+    else those the error points to; little where a guess gives everything.
 
     Where a guess of the same flag, which does not give all, gives what came in that case, the near miss says
     nothing of its own. Traps of COMPUTED are guessed with any parameter: they would have been found, and no
@@ -100,8 +107,9 @@ def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: floa
         one = found.get(trap.flag, Said(replace(trap, evidence=evidence), 0.0, None, confirmed))
         found[trap.flag] = replace(one, weight=one.weight + weight)
 
-    for answer in bad:
-        exact = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
+    stored = [stored_of(answer) for answer in bad]
+    for answer, some in zip(bad, stored, strict=True):
+        exact = [trap for trap, came in some.items() if came]
         for trap in exact:
             parts = [one for one in guessed.get(trap.flag, ()) if not one.whole]
             if best <= ENOUGH and any(one.explains(answer) for one in parts):
@@ -109,7 +117,7 @@ def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: floa
             computed = trap.flag.startswith(COMPUTED)
             weight = (0.0 if computed else 0.2) if best > ENOUGH else 0.4 if computed else 0.9
             evidence = f"the numbers stored of this bug came in {answer.entry.id}, to all their digits"
-            add(trap, weight / len(exact), evidence)
+            add(trap, weight * share_of(trap.flag, stored) / len(exact), evidence)
     for answer in bad if not found and best < HALF else ():
         own = own_flags(answer)
         for cosine, trap in likeness(answer)[:3]:
@@ -141,6 +149,12 @@ def of_flags(bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
             evidence += f", and {spared} of {len(theirs)} right ones" if theirs else ""
             found[flag] = Said(Trap(flag, known[flag]["title"], evidence), weight, None, False)
     return found
+
+
+def share_of(flag: str, stored: list[dict[Trap, bool]]) -> float:
+    """Of the cases that have near misses of this flag, those in which one of them came."""
+    of_flag = [[came for trap, came in some.items() if trap.flag == flag] for some in stored]
+    return float(np.mean([any(some) for some in of_flag if some]))
 
 
 def own_flags(answer: Answer) -> Counter[str]:

@@ -182,10 +182,11 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
     if now > 0 and value > 0:
         flag = "rope.factor.twice" if option == "factor" else flag
         words += f", this case has {now}"
-        times = value / now
+        times = rounded_near(value / now) or value / now
         told.append((flag, f"{words}: {times:.4g} times as much", lambda x: x * times, 0.97, times))
         if now != 1 and value != 1:
             p = math.log(value) / math.log(now)
+            p = rounded_near(p) or p
             if option == "base" and case.hook in ("rotate", "embed"):
                 ladder = flag_of(answer, "options", "ladder", "rope.exponent")
                 flag = "rope.exponent" if case.hook == "rotate" else ladder
@@ -229,8 +230,10 @@ def fitted(answer: Answer, option: str) -> float | None:
             near = (value * math.exp(span), value * math.exp(-span))
             best, value = min((best, value), *((miss(v), v) for v in near))
         value = polished(answer, option, value, name, x, size)
-    told = abs(value - now) > NEARLY * abs(now) and answer.near(name, attempt(answer, option, value, name))
-    return value if told else None
+    if not abs(value - now) > NEARLY * abs(now) or (made := attempt(answer, option, value, name)) is None:
+        return None
+    one = guess("", "", with_option(option, lambda _: value))
+    return value if answer.agrees(one, {name: made}, name) else None
 
 
 def polished(answer: Answer, option: str, value: float, name: str, x: Any, size: Any) -> float:

@@ -85,4 +85,4 @@ def gains_of(answer: Answer) -> tuple[Any, Any]:
 
 def rotation_of(case: Case, answer: Answer) -> Any:
     """Angles and gains of a case."""
-    return rotation(case.config.encoding(0), parameters_in(answer.a), case.at.i, case.at.n)
+    return answer.turned(rotation(case.config.encoding(0), parameters_in(answer.a), case.at.i, case.at.n))

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, SHOWN, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, rows, tabled
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
@@ -125,7 +124,8 @@ def with_map(made: Map, who: str = "qk") -> Any:
         }
         if case.level == "op":
             return {f"{n}_rotated": x for n, x in new.items()}
-        return expected(case, answer.forward.a | new, replace(case.config.encoding(0), rotate=None))
+        pe = replace(case.config.encoding(0), rotate=None)
+        return answer.computing(case, answer.forward.a | new, pe, case.at)
 
     return on_case(make, lambda case: turns(case) and fitting(made, case))
 
@@ -281,7 +281,12 @@ OF_ANGLES = (
 
 def in_layout(layout: str) -> Any:
     """Whatever the case asks for; where it asks for that, nothing changes, which speaks for it."""
-    return on_case(lambda case, answer: expected(replace(case, layout=layout), answer.a), turns)
+
+    def make(case: Case, answer: Answer) -> Any:
+        other = replace(case, layout=layout)
+        return answer.computing(other, answer.a, other.config.encoding(0), other.at)
+
+    return on_case(make, turns)
 
 
 @family(turned_at_all)
