@@ -423,7 +423,7 @@ def told(here):
             line += ["--len", "32"]
         out, err = io.StringIO(), io.StringIO()
         with chdir(here), redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-            if args[:2] == ["show", "--all"]:
+            if args[:2] == ["show", "--all"] or args[0] == "report":  # test_run_report has pages
                 draw_few(patch)
             code = cli.run([*map(str, line), "--json"], Signals())
         assert code == 0, (args, out.getvalue(), err.getvalue())
