@@ -17,19 +17,8 @@ if TYPE_CHECKING:
     __version__: str
 
 OF_ENCODINGS = ("get", "load", "names")
-__all__ = [
-    "attention",
-    "bias",
-    "embed",
-    "get",
-    "load",
-    "mix",
-    "names",
-    "probabilities",
-    "rotate",
-    "score",
-    "vjp",
-]
+__all__ = ["attention", "bias", "embed", "mix", "probabilities", "rotate", "score", "vjp"]
+__all__ += ["get", "load", "names"]
 
 
 def __getattr__(name: str) -> object:

@@ -22,8 +22,8 @@ from peref.golden.judge.report import Report
 from peref.golden.judge.selection import Pick
 from peref.golden.spec import book as book_module
 from peref.golden.spec.book import with_full
+from peref.golden.spec.cases import rebuilt
 from peref.golden.spec.files import read_tensors
-from peref.golden.spec.models import rebuilt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 Q = "rope.op/default:q_rotated"

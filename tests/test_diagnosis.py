@@ -34,9 +34,8 @@ from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
 from peref.golden.spec.book import known_flags
-from peref.golden.spec.cases import OPERATIONS
+from peref.golden.spec.cases import OPERATIONS, rebuilt
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 from peref.hooks import around
 from peref.model import PLAIN
 from peref.ops.activation import relu

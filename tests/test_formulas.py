@@ -22,9 +22,8 @@ from peref.golden.diagnosis.summary import Summary
 from peref.golden.diagnosis.support import uncomputed_words
 from peref.golden.diagnosis.variants import attempted, names_in, variants
 from peref.golden.diagnosis.written import ELEMENTARY, FUNCTIONS, OPERATORS
-from peref.golden.spec.cases import OPERATIONS
+from peref.golden.spec.cases import OPERATIONS, rebuilt
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 
 BUGS = [  # encoding, what the program says, what is written in its place, flag
     ("kerple_log", "math.log(1 + r_2 * abs(apart))", "math.log(r_2 * abs(apart) + 1e-6)", "kerple.formula"),

@@ -33,10 +33,9 @@ from peref.golden.judge.report import NothingRan
 from peref.golden.judge.selection import Pick, everything
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book, changed, open_book, with_full
-from peref.golden.spec.cases import LEVELS_OF_HOOK, Case, sized
+from peref.golden.spec.cases import LEVELS_OF_HOOK, Case, rebuilt, sized
 from peref.golden.spec.checksums import DOCUMENTS, FULL
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 from peref.golden.spec.rule import verdict_on
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"

@@ -32,10 +32,9 @@ from peref.golden.judge.rebuild import agree
 from peref.golden.judge.selection import Pick
 from peref.golden.spec import checksums
 from peref.golden.spec.book import Book, known_flags, open_book
-from peref.golden.spec.cases import MODEL_LEVELS
+from peref.golden.spec.cases import MODEL_LEVELS, Case, rebuilt
 from peref.golden.spec.checksums import FULL, Untrue, to_archive
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import ModelCase, rebuilt
 from peref.golden.spec.rule import verdict_on
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -266,7 +265,7 @@ def small(level, name="rope", **given):
         if level in ("model", "step")
         else {"T": 3, "D": 4}
     )
-    return ModelCase(name, level, "small", "For a test.", **(sizes | given))
+    return Case(name, level, "small", "For a test.", **(sizes | given))
 
 
 def test_a_budget_for_a_tensor_is_what_it_says():

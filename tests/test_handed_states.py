@@ -9,8 +9,8 @@ from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.ranking import weighed
 from peref.golden.diagnosis.recurrences import exchanging, put
+from peref.golden.spec.cases import rebuilt
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 
 TAILS = (*"xbcqkv", "tail")  # last inputs of a shift or a convolution
 flipped = lambda x: np.swapaxes(x, -1, -2) if x.ndim == 4 and x.shape[-1] == x.shape[-2] else x

@@ -21,8 +21,7 @@ from peref.golden.compute.reference import expected
 from peref.golden.compute.vectors import described_case, folder_files
 from peref.golden.judge.rebuild import agree
 from peref.golden.spec.book import Book, known_flags, open_book
-from peref.golden.spec.cases import sized
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case, sized
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "golden"
@@ -30,8 +29,7 @@ OP = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
 TABLE = sized("rope", "table", "default", "The usual.", ("basic",), T=3, D=4)
 ALIBI = sized("alibi", "table", "default", "The usual.", ("basic",), T=3)
 BLOCKS = [
-    ModelCase(name, "block", "small", "For a test.", T=3, H=2, G=1, D=4, C=6, F=5)
-    for name in ("rope", "alibi")
+    Case(name, "block", "small", "For a test.", T=3, H=2, G=1, D=4, C=6, F=5) for name in ("rope", "alibi")
 ]
 
 

@@ -18,8 +18,8 @@ from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.near_misses import parsed_probes
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.spec.book import known_flags
+from peref.golden.spec.cases import rebuilt
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 
 EVERY = 12  # one mutant in so many
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed

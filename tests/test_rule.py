@@ -17,9 +17,8 @@ from peref.golden.compute.noise import Noisy, bare, rounding, wrapped
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.judge.implementation import check_function, inputs_in
 from peref.golden.judge.selection import Pick
-from peref.golden.spec.cases import sized
+from peref.golden.spec.cases import rebuilt, sized
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 from peref.golden.spec.rule import between, limits, verdict_on
 from peref.tape import Tape
 

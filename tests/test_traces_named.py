@@ -16,8 +16,8 @@ from peref.encodings import claims_of, get, names
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.ranking import weighed
+from peref.golden.spec.cases import rebuilt
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 from peref.hooks import distance_table, mixed, rotation, softmax_scale, with_position
 from peref.model import PLAIN
 

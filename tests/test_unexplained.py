@@ -20,9 +20,9 @@ from peref.golden.judge.result import Outcome
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import probable_block, unexplained_block
 from peref.golden.judge.unexplained import of_shared, unexplained
+from peref.golden.spec.cases import rebuilt
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
 
 
 def scrambled(x):

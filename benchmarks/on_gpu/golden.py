@@ -17,7 +17,7 @@ from peref.golden.judge.judged import judged_case
 from peref.golden.judge.laws import law_verdict
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book
-from peref.golden.spec.models import rebuilt
+from peref.golden.spec.cases import rebuilt
 from peref.tape import Tape, value
 from peref.xp import to_host
 

@@ -108,7 +108,7 @@ def command(given: Given) -> Document:
         return {"encoding": given.start, "text": start}, [start.removesuffix("\n")]
     with theirs():
         tensors = {} if given.output is None else given_tensors(Path(given.output), given.folder, book)
-    if given.full or set(given.levels) & set(selection.OF_FULL):
+    if given.full or set(given.levels) & set(selection.OF_MODEL):
         book = selection.needing_full(book, "--full" if given.full else f"--level {' '.join(given.levels)}")
     for name in {name.partition(":")[0] for name in tensors}:
         if name not in book.entries and selection.could_be_of_full(name):

@@ -20,7 +20,7 @@ from making import witness
 
 from peref.golden.compute import training
 from peref.golden.compute.operation import parameters_in
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.member import LEARNED
 from peref.model import step_sizes
 from peref.optim import decays
@@ -28,7 +28,7 @@ from peref.optim import decays
 Rows = list[Any]
 
 
-def witnessed(case: ModelCase, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a case."""
     if case.level == "trace":
         return trace(case, a)
@@ -45,14 +45,14 @@ def witnessed(case: ModelCase, a: dict[str, np.ndarray]) -> dict[str, np.ndarray
     return model(case, p, a["tokens"], a["targets"])
 
 
-def of_layer(case: ModelCase, number: int, p: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def of_layer(case: Case, number: int, p: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters of a layer, and those of its encoding, under their bare names."""
     own = {name.removeprefix(f"{number}."): x for name, x in p.items() if name.startswith(f"{number}.")}
     inside = {name.removeprefix("pe."): x for name, x in own.items() if name.startswith("pe.")}
     return own, inside | {name.removeprefix("pe.0."): x for name, x in p.items() if name.startswith("pe.0.")}
 
 
-def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:
+def layer(case: Case, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:
     """x [T][C] after one layer. `across` is what layers hand on."""
     own, inside = of_layer(case, number, p)
     cfg = case.config
@@ -86,7 +86,7 @@ def is_scale(name: str) -> bool:
     return name.endswith(".weight") and ("norm" in name or name.startswith("after"))
 
 
-def model(case: ModelCase, p: Any, tokens: Any, targets: Any) -> dict[str, np.ndarray]:
+def model(case: Case, p: Any, tokens: Any, targets: Any) -> dict[str, np.ndarray]:
     """Logits and loss."""
     stored = lambda name, x: (np.array(x) + 1).tolist() if is_scale(name) and "." not in name[:-7] else x
     p = {name: stored(name, x) for name, x in p.items()} if case.config.norm_from_one else p
@@ -108,7 +108,7 @@ def model(case: ModelCase, p: Any, tokens: Any, targets: Any) -> dict[str, np.nd
     return {"logits": found, "loss": np.array(loss)}
 
 
-def trained(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
+def trained(case: Case, a: Any) -> dict[str, np.ndarray]:
     """Losses by the loops, weights number by number from all gradients so far."""
     r, first = case.recipe, parameters_in(a)
     times = step_sizes(case.config)
@@ -138,7 +138,7 @@ def trained(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
     return found | {f"final.{name}": x for name, x in p.items()}
 
 
-def trace(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
+def trace(case: Case, a: Any) -> dict[str, np.ndarray]:
     """The rows between two fresh calls in one piece, without a cache; a row turns by the length of its own
     call.
     """

@@ -19,8 +19,7 @@ from peref.golden.compute import budgets
 from peref.golden.compute.operation import watched
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.compute.vectors import finite, with_budgets
-from peref.golden.spec.cases import Case, Variant
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import MODEL_LEVELS, OF_MODEL, Case, Variant
 from peref.parameters import Arrays
 from peref.rng import generator
 
@@ -57,7 +56,7 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
 
 def budgeted(case: Case, a: Arrays, want: Arrays) -> Arrays:
     """What is expected with its budgets."""
-    whole = isinstance(case, ModelCase) and case.level != "trace"
+    whole = case.level in OF_MODEL
     return with_budgets(want, reorder.budgets(case, a, want) if whole else budgets.budgets(case, a, want))
 
 
@@ -96,7 +95,7 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
     """Each output is what the loops give: relative to the largest, with what a phase costs in float64."""
     reach = float(np.abs(case.at.i).max())
     outputs = {name: g for name, g in want.items() if not name.startswith("vjp.")}
-    seen = composed.witnessed(case, a) if isinstance(case, ModelCase) else witnessed(case, a)
+    seen = composed.witnessed(case, a) if case.level in MODEL_LEVELS else witnessed(case, a)
     same(seen, outputs, WITNESS + 1e-15 * reach, "witness")
 
 

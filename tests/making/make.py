@@ -32,11 +32,10 @@ from peref.golden.diagnosis.near_misses import parsed_probes
 from peref.golden.judge.declared import VERDICTS, peref_breaks
 from peref.golden.judge.rebuild import agree
 from peref.golden.spec.book import vectors_of
-from peref.golden.spec.cases import OPERATIONS, Case
+from peref.golden.spec.cases import OF_MODEL, OPERATIONS, Case
 from peref.golden.spec.checksums import CORE, FULL, SUMS, of_encoding, of_version
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import ModelCase
 from peref.parameters import Arrays
 
 # bytes at most: of one encoding the core and the full set, the whole core, golden/ with everything. Witnesses
@@ -240,7 +239,7 @@ def least(case: Case) -> int:
     """Bytes that the tensors of a case have at least, by the letters of their axes: outputs with their
     budgets, q, k, v and x, their gradients and cotangents.
     """
-    if isinstance(case, ModelCase) and case.level != "trace":
+    if case.level in OF_MODEL:
         return least_of_model(case)
     outputs = OUTPUTS.get((case.hook, case.level)) or OUTPUTS.get(("", case.level), ())
     letters = {"S": case.S or case.T, "P": (case.config.R or 0) // 2}
@@ -253,7 +252,7 @@ def least(case: Case) -> int:
     return 8 * (given + judged) + 16 * (count(outputs) * max(1, len(case.variants)) + given * bool(judged))
 
 
-def least_of_model(case: ModelCase) -> int:
+def least_of_model(case: Case) -> int:
     """The same of a layer or of a model: linear maps and embedding, tokens, x and logits; gradients too."""
     cfg, tokens = case.config, case.B * case.T
     attention = 0 if case.hook == "mix" else 2 * cfg.C * cfg.D * (cfg.H + cfg.G)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import probabilities_backward, scores
@@ -29,7 +29,7 @@ from peref.tape import Op
 Product = Callable[[Any, Any], Any]
 
 
-def programs(case: ModelCase, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
+def programs(case: Case, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
     """Eleven ways to compute a case in float32, and the inputs of each."""
     rng = generator(0, f"programs of {case.id}")
     low = {

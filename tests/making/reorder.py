@@ -22,12 +22,12 @@ from making.programs import programs
 
 from peref.golden.compute.budgets import up
 from peref.golden.compute.reference import expected
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
 from peref.parameters import Arrays
 
 
-def budgets(case: ModelCase, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Name -> a and b, float32 numbers, for every real one of the expected tensors."""
     real = [name for name, g in want.items() if g.dtype.kind == "f"]
     most = dict.fromkeys(real, 0.0)

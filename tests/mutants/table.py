@@ -26,9 +26,12 @@ from making.near import computed  # noqa: E402
 from mutants import later, mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
 from peref.golden.spec.book import Book, open_book  # noqa: E402
-from peref.golden.spec.cases import MODEL_LEVELS, OPERATIONS  # noqa: E402
+from peref.golden.spec.cases import (  # noqa: E402
+    MODEL_LEVELS,
+    OPERATIONS,
+    rebuilt,
+)
 from peref.golden.spec.files import Tensor  # noqa: E402
-from peref.golden.spec.models import rebuilt  # noqa: E402
 from peref.golden.spec.rule import CLASSES, verdict_on  # noqa: E402
 
 DTYPES = ("F64", "F32", "BF16", "F16")

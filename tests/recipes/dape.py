@@ -7,7 +7,7 @@ from mutants import Mutant
 from mutants.ways import patched
 
 from peref.golden.compute import operation
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.ops import activation
 from peref.ops.shape import join
 from peref.tape import value
@@ -59,7 +59,7 @@ RECIPES = [
 FULL = ("*/together-*-groups",)
 
 WHOLES = [
-    ModelCase(
+    Case(
         "dape",
         "trace",
         "beside-alibi",

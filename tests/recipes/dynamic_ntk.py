@@ -8,7 +8,7 @@ from mutants import Mutant
 from mutants.ways import patched, with_case
 from page import frequencies, scaled
 
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.ops import frequency
 from recipes.families import (
     SMALL,
@@ -63,7 +63,7 @@ LENGTHS = (
 )
 WHOLES = [
     length_fixed("dynamic_ntk", "rope.ntk.cache_mixed_bases", OF_LENGTH),
-    ModelCase(
+    Case(
         "dynamic_ntk",
         "trace",
         "length-as-hugging-face",

@@ -4,7 +4,7 @@ from exact import base_of, everywhere, ladder
 from mpmath import mp
 from page import frequencies
 
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from recipes.families import (
     FAR_FLAGS,
     HEADS_2,
@@ -216,13 +216,13 @@ RECIPES = [
 ]
 
 WHOLES = [
-    ModelCase(
+    Case(
         *("rope", "block", "qk-norm", "q and k are normed over each head, with weights, before they turn."),
         *(("block.qk_norm_order",),),
         qk_norm=True,
     ),
     packed("rope"),
-    ModelCase(
+    Case(
         *("rope", "block", "window-partial", "A window, adjacent pairs and a partial rotation in one layer."),
         *(("mask.window", "rope.layout.half"),),
         T=9,

@@ -14,7 +14,7 @@ from mutants.ways import patched
 
 from peref.golden.compute import operation
 from peref.golden.compute.reference import expected
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.member import encodings_of
 from peref.tape import value
 from recipes.families import PACKED, SMALLER, SPREAD, case
@@ -203,12 +203,12 @@ OF_LAYERS = ("layer.settings_ignored", "layer.settings_elsewhere")
 
 
 def of_layers(slug, why, *flags, **given):
-    return ModelCase("none", "model", slug, why, flags, cycle=CYCLE, layers=3, **FEW | {"T": 9} | given)
+    return Case("none", "model", slug, why, flags, cycle=CYCLE, layers=3, **FEW | {"T": 9} | given)
 
 
 def in_chunks(slug, why, *flags, **given):
     same = ("cache.ignored", "cache.keys_lost", "mask.top_left")
-    return ModelCase("none", "trace", slug, why, (*same, *flags), calls=CALLS, T=9, **FEW_HEADS | given)
+    return Case("none", "trace", slug, why, (*same, *flags), calls=CALLS, T=9, **FEW_HEADS | given)
 
 
 WHOLES = [
@@ -287,7 +287,7 @@ BLOCKS = {  # settings of the model, and facts beside them
     "no-feed-forward": ({"activation": "none", "F": None}, {}),
 }
 WHOLES += [
-    ModelCase(
+    Case(
         "none",
         "model",
         f"block-{slug}",
@@ -299,7 +299,7 @@ WHOLES += [
     for slug, (block, given) in BLOCKS.items()
 ]
 WHOLES += [
-    ModelCase(
+    Case(
         "none",
         "model",
         "cycle-cosine",
@@ -311,7 +311,7 @@ WHOLES += [
     )
 ]
 WHOLES += [
-    ModelCase(
+    Case(
         "none",
         "model",
         "cycle-global",

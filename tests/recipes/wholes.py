@@ -26,8 +26,7 @@ from typing import Any
 
 from peref.config import SHAPES
 from peref.encodings import claims_of, get, names
-from peref.golden.spec.cases import Case, sized
-from peref.golden.spec.models import RECIPE, ModelCase
+from peref.golden.spec.cases import RECIPE, Case, sized
 from recipes import module
 from recipes.families import has_rows
 
@@ -96,20 +95,20 @@ def in_full_set() -> list[str]:
     return [name for name in names() if not said(name, "CORE_ONLY", False)]
 
 
-def blocks() -> Iterator[ModelCase]:
+def blocks() -> Iterator[Case]:
     for name in in_full_set():
         if get(name).embed:
             continue
         for shape in SHAPES:
             why = f"One pre-norm layer of a model of the shape {shape}, the encoding inside, every gradient."
             more = more_flags(name, f"block-{shape}")
-            yield ModelCase(
+            yield Case(
                 name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block")
             )
     yield from own("block")
 
 
-def models() -> Iterator[ModelCase]:
+def models() -> Iterator[Case]:
     for name in in_full_set():
         for shape in SHAPES:
             flags = (
@@ -121,7 +120,7 @@ def models() -> Iterator[ModelCase]:
                 f"Two layers of the shape {shape} from tokens to the loss, and the gradient of every "
                 "parameter."
             )
-            yield ModelCase(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
+            yield Case(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
     for name in in_full_set():
         if cached := said(name, "CACHED", None):
             shape, flag = cached
@@ -130,7 +129,7 @@ def models() -> Iterator[ModelCase]:
                 "the logits of one call with all tokens."
             )
             given = {"T": 9, "calls": in_calls(CHUNKS)} | sizes_of(name, "model") | options_of(name, "cached")
-            yield ModelCase(name, "model", f"cached-{shape}", why, (flag,), shape=shape, **given)
+            yield Case(name, "model", f"cached-{shape}", why, (flag,), shape=shape, **given)
     for name in in_full_set():
         shape, sizes = full_size(name, "LOGITS", "model")
         why = (
@@ -138,7 +137,7 @@ def models() -> Iterator[ModelCase]:
             f"the shape {shape}."
         )
         flags = ("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)
-        yield ModelCase(
+        yield Case(
             name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, sizes)
         )
     yield from own("model")
@@ -155,7 +154,7 @@ def full_size(name: str, what: str, sizes: str) -> tuple[str, str]:
     return (shape, sizes) if shape else (shape_of(name), "tiny")
 
 
-def steps() -> Iterator[ModelCase]:
+def steps() -> Iterator[Case]:
     flags = (
         "adamw.decay_everywhere",
         "adamw.decay_coupled",
@@ -167,7 +166,7 @@ def steps() -> Iterator[ModelCase]:
         shape, sizes = full_size(name, "TRAINED", "step")
         why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
         clip = {"recipe": RECIPE | {"clip": 0.5}} if sizes == "tiny" else {}
-        yield ModelCase(name, "step", shape, why, flags, shape=shape, **clip, **widths(name, sizes))
+        yield Case(name, "step", shape, why, flags, shape=shape, **clip, **widths(name, sizes))
 
 
 # ---------------------------------------------------------------- trace
@@ -178,12 +177,12 @@ def in_calls(chunks: Any, n: int = 16, fresh: int = 0) -> tuple[tuple[int, int, 
     return tuple((first, stop, first in (0, fresh), n) for first, stop in chunks)
 
 
-def traces() -> Iterator[ModelCase]:
+def traces() -> Iterator[Case]:
     for name in names():
         e, flags = get(name), of_positions(name)
         sizes = FEW_HEADS | ({"H": 2} if e.hook == "mix" else {}) | options_of(name, "trace")
         why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
-        yield ModelCase(
+        yield Case(
             name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes
         )
         if e.axes is not None and e.hook != "mix":
@@ -195,7 +194,7 @@ def traces() -> Iterator[ModelCase]:
             )
             calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
             ring = ("cache.ring_positions",) if flags else ()
-            yield ModelCase(
+            yield Case(
                 name,
                 "trace",
                 "window-rolls",
@@ -211,19 +210,19 @@ def traces() -> Iterator[ModelCase]:
             calls = in_calls(((0, 3), (3, 4), (4, 6), (6, 7)), fresh=4)
             again = (*range(4), *range(3))
             kept = without(name, ("cache.not_cleared",))
-            yield ModelCase(
+            yield Case(
                 name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes
             )
         if e.hook not in ("embed", "mix"):
             why = "Four query heads share two key-value heads, two neighbours one, in a token by itself too."
             two = {"H": 4, "G": 2, "T": 5, "calls": in_calls(((0, 3), (3, 4), (4, 5)))}
-            yield ModelCase(name, "trace", "grouped-heads", why, ("gqa.order",), **sizes | two)
+            yield Case(name, "trace", "grouped-heads", why, ("gqa.order",), **sizes | two)
         if e.hook == "mix" and (scales := said(name, "KEPT", (2.0**8, 2.0**-8))):
             yield kept_state(name, sizes | {"scales": scales})
     yield from own("trace")
 
 
-def kept_state(name: str, sizes: Facts) -> ModelCase:
+def kept_state(name: str, sizes: Facts) -> Case:
     """Two tokens and four calls of one, at sizes of x that float16 holds and a state of them not."""
     why = (
         "The state is too large or too small for float16: kept in 16 bits between calls, it is wrong in "
@@ -231,7 +230,7 @@ def kept_state(name: str, sizes: Facts) -> ModelCase:
     )
     calls = in_calls(((0, 2), (2, 3), (3, 4), (4, 5), (5, 6)))
     flags = ("cache.state_dropped",)
-    return ModelCase(name, "trace", "kept-state", why, flags, T=6, calls=calls, **sizes)
+    return Case(name, "trace", "kept-state", why, flags, T=6, calls=calls, **sizes)
 
 
 def of_positions(name: str) -> tuple[str, ...]:
@@ -263,14 +262,12 @@ def without(name: str, flags: tuple[str, ...]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- what recipes make their own cases with
 
 
-def packed(name: str, level: str = "block") -> ModelCase:
+def packed(name: str, level: str = "block") -> Case:
     if level == "block":
         why = "Two packed documents and padding through a whole layer: nothing crosses, and padding is 0."
-        return ModelCase(
-            name, "block", "packed", why, ("mask.documents",), seg=PACKED, **widths(name, "block")
-        )
+        return Case(name, "block", "packed", why, ("mask.documents",), seg=PACKED, **widths(name, "block"))
     why = "Two packed documents and padding from tokens to the loss; targets at padding are not asked."
-    return ModelCase(
+    return Case(
         name,
         "model",
         "packed",
@@ -281,7 +278,7 @@ def packed(name: str, level: str = "block") -> ModelCase:
     )
 
 
-def in_layers(name: str, **options: Any) -> ModelCase:
+def in_layers(name: str, **options: Any) -> Case:
     """Options that say what layers have in common, and change no number of one alone."""
     shape, why = (
         shape_of(name),
@@ -290,10 +287,10 @@ def in_layers(name: str, **options: Any) -> ModelCase:
     flag = "model.tied_gradient" if shape == "llama" else "model.final_norm"
     sizes = sizes_of(name, "tiny") | {"layers": 2}
     few = said(name, "FEW", {}) | options
-    return ModelCase(name, "model", "layers", why, (flag,), options=few, shape=shape, **sizes)
+    return Case(name, "model", "layers", why, (flag,), options=few, shape=shape, **sizes)
 
 
-def moved(name: str, slug: str = "moved", **options: Any) -> ModelCase:
+def moved(name: str, slug: str = "moved", **options: Any) -> Case:
     """Positions that are not their slots."""
     why = "Positions repeat, leave gaps and go back, within a call and from one call to the next."
     given = {"positions": tuple(sorted(MOVED)) if has_rows(name) else MOVED, "T": 5}
@@ -302,23 +299,23 @@ def moved(name: str, slug: str = "moved", **options: Any) -> ModelCase:
     # a chunk of two tokens shows too little of its future in 16 bits
     caught = (flag for flag in of_chunks(name) if flag != "mask.chunk_open")
     caught = (*caught, *of_positions(name))
-    return ModelCase(name, "trace", slug, why, caught, calls=calls, **given)
+    return Case(name, "trace", slug, why, caught, calls=calls, **given)
 
 
-def small(name: str) -> Iterator[ModelCase]:
+def small(name: str) -> Iterator[Case]:
     why = "The inputs are small, so that the epsilon of the norms is a part of what is under the root."
     for shape in SHAPES:
-        yield ModelCase(name, "block", f"small-{shape}", why, ("norm.eps",), shape=shape, shrink=2.0**-10)
+        yield Case(name, "block", f"small-{shape}", why, ("norm.eps",), shape=shape, shrink=2.0**-10)
 
 
-def length_fixed(name: str, flag: str, options: Facts) -> ModelCase:
+def length_fixed(name: str, flag: str, options: Facts) -> Case:
     """Frequencies depend on a length."""
     why = (
         "The length is fixed when the cache is made, beyond the length trained for: every key and every "
         "query meets the same frequencies."
     )
     given = {"L": 5, "T": 9, "calls": in_calls(CHUNKS, 9)} | FEW_HEADS | {"D": 8}
-    return ModelCase(name, "trace", "length-fixed", why, (flag,), options, **given)
+    return Case(name, "trace", "length-fixed", why, (flag,), options, **given)
 
 
 # ---------------------------------------------------------------- aligned

@@ -22,7 +22,7 @@ import numpy as np
 from peref import model
 from peref.backends import Backend
 from peref.golden.compute.operation import on_grid, parameters_in, place_inputs, rounded, with_gradients
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.layers import block
 from peref.model import PLAIN
 from peref.ops.attention import masked
@@ -31,7 +31,7 @@ from peref.passes import start_pass
 from peref.rng import generator
 
 
-def model_inputs(case: ModelCase) -> Arrays:
+def model_inputs(case: Case) -> Arrays:
     """All that goes in, cotangents included."""
     rng = generator(0, case.id)
     found = place_inputs(case)
@@ -49,7 +49,7 @@ def model_inputs(case: ModelCase) -> Arrays:
     return found | drawn_parameters(case, rng)
 
 
-def drawn_tokens(case: ModelCase, rng: Any, shape: tuple[int, ...]) -> Arrays:
+def drawn_tokens(case: Case, rng: Any, shape: tuple[int, ...]) -> Arrays:
     """Tokens and targets, a third of the targets not asked, nor any at padding."""
     tokens, targets = rng.integers(0, case.V, shape), rng.integers(0, case.V, shape)
     flat = targets.reshape(-1, case.B * case.T)
@@ -60,7 +60,7 @@ def drawn_tokens(case: ModelCase, rng: Any, shape: tuple[int, ...]) -> Arrays:
     return {"tokens": tokens, "targets": targets}
 
 
-def drawn_parameters(case: ModelCase, rng: Any) -> Arrays:
+def drawn_parameters(case: Case, rng: Any) -> Arrays:
     """Those of the layer, or of the model, on the grid."""
     drawn = model.init(case.config, int(rng.integers(2**32)), np.float64)
     found = {}
@@ -71,7 +71,7 @@ def drawn_parameters(case: ModelCase, rng: Any) -> Arrays:
     return found
 
 
-def run_model(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
+def run_model(case: Case, a: Arrays, be: Backend = PLAIN) -> Arrays:
     """The outputs for inputs `a`, arrays or on a tape."""
     cfg, p, at = case.config, parameters_in(a), case.at
     without_padding = lambda y: y if at.seg is None else masked(y, at.seg[..., None] != 0)
@@ -83,7 +83,7 @@ def run_model(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
     return {"logits": without_padding(logits), "loss": loss}
 
 
-def in_calls(case: ModelCase, a: Arrays, be: Backend, decode: Callable = model.decode) -> Arrays:
+def in_calls(case: Case, a: Arrays, be: Backend, decode: Callable = model.decode) -> Arrays:
     """The logits of all rows, fed in the calls of the case through the cache of the model."""
     rows, old = [], model.cache(case.config)
     for first, stop, fresh, n in case.calls:
@@ -93,7 +93,7 @@ def in_calls(case: ModelCase, a: Arrays, be: Backend, decode: Callable = model.d
     return {"logits": np.concatenate(rows, 1)}
 
 
-def model_outputs(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
+def model_outputs(case: Case, a: Arrays, be: Backend = PLAIN) -> Arrays:
     """Outputs and products with the Jacobian, for inputs with their cotangents."""
     if case.level == "model" and case.calls:
         return in_calls(case, a, be)

@@ -15,8 +15,7 @@ from peref.golden.compute.model import model_inputs, model_outputs
 from peref.golden.compute.operation import operation_inputs, operation_outputs, parameters_in
 from peref.golden.compute.trace import trace_inputs, trace_outputs
 from peref.golden.compute.training import training_inputs, training_outputs
-from peref.golden.spec.cases import Case, nested
-from peref.golden.spec.models import rebuilt
+from peref.golden.spec.cases import Case, nested, rebuilt
 from peref.member import turning
 from peref.parameters import Arrays
 

@@ -21,7 +21,7 @@ from peref import hooks
 from peref.backends import Backend
 from peref.encodings import Encoding
 from peref.golden.compute.operation import given_inputs, parameters_in, watched
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.model import PLAIN
 from peref.ops.place import At
 from peref.ops.shape import cut
@@ -31,7 +31,7 @@ from peref.tape import Tape, value
 from peref.xp import to_host
 
 
-def trace_inputs(case: ModelCase) -> Arrays:
+def trace_inputs(case: Case) -> Arrays:
     found = given_inputs(case, generator(0, case.id), 1 if case.hook == "bias" else 0.3)
     if "x" in found:
         scale = np.where(np.arange(case.T)[:, None] < case.calls[0][1], *case.scales)
@@ -43,7 +43,7 @@ Before = Callable[[int, Encoding, At, Any], tuple[Encoding, At, Any]]
 
 
 def trace_outputs(
-    case: ModelCase,
+    case: Case,
     a: Arrays,
     pe: Encoding | None = None,
     at: At | None = None,

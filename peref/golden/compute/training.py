@@ -28,7 +28,7 @@ import numpy as np
 from peref.backends import Backend
 from peref.golden.compute.model import drawn_parameters, drawn_tokens
 from peref.golden.compute.operation import parameters_in
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.model import PLAIN, loss, step_sizes
 from peref.optim import schedule, update
 from peref.parameters import Arrays
@@ -36,19 +36,19 @@ from peref.rng import generator
 from peref.tape import Tape
 
 
-def training_inputs(case: ModelCase) -> Arrays:
+def training_inputs(case: Case) -> Arrays:
     """First weights and batches."""
     rng = generator(0, case.id)
     batches = drawn_tokens(case, rng, (case.recipe["steps"], case.B, case.T))
     return {"positions": np.array(case.at.i)} | batches | drawn_parameters(case, rng)
 
 
-def rate_at(case: ModelCase, step: int) -> float:
+def rate_at(case: Case, step: int) -> float:
     r = case.recipe
     return schedule(step, peak=r["rate"], warmup=r["warmup"], steps=r["steps"], floor=r["floor"])
 
 
-def loss_gradient(case: ModelCase, p: Arrays, tokens: Any, targets: Any, be: Backend) -> tuple[Any, Arrays]:
+def loss_gradient(case: Case, p: Arrays, tokens: Any, targets: Any, be: Backend) -> tuple[Any, Arrays]:
     """The mean loss and its gradient."""
     tape = Tape()
     leaves = tape.watch(p)
@@ -57,7 +57,7 @@ def loss_gradient(case: ModelCase, p: Arrays, tokens: Any, targets: Any, be: Bac
     return mean.value, {name: found[leaf] for name, leaf in leaves.items()}
 
 
-def training_outputs(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
+def training_outputs(case: Case, a: Arrays, be: Backend = PLAIN) -> Arrays:
     r, sizes, statuses = case.recipe, step_sizes(case.config), []
     p = {name: x.copy() for name, x in parameters_in(a).items()}
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in "mv")

@@ -23,10 +23,9 @@ from peref.errors import PerefError
 from peref.golden.compute.budgets import STEP, moved
 from peref.golden.compute.noise import rounding, wrapped
 from peref.golden.compute.reference import expected
-from peref.golden.spec.cases import FACTS, OPERATIONS, Case
+from peref.golden.spec.cases import FACTS, OPERATIONS, Case, rebuilt
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import ModelCase, rebuilt
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, limits, verdict_on
 from peref.parameters import Arrays
 from peref.rng import generator
@@ -152,11 +151,9 @@ class Answer:
         return None if self.entry.words["facts"].keys() - known else self.again(OPERATIONS)
 
     @cached_property
-    def trace(self) -> ModelCase | None:
+    def trace(self) -> Case | None:
         """The case where it is a trace that can be computed anew."""
-        found = self.again(("trace",))
-        assert found is None or isinstance(found, ModelCase)
-        return found
+        return self.again(("trace",))
 
     def again(self, levels: tuple[str, ...]) -> Case | None:
         if self.entry.words["level"] not in levels:

@@ -19,7 +19,7 @@ from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.engine import Row, altered, placed
 from peref.golden.diagnosis.rotation import Map, fitting, turned_at_all
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.hooks import around, rotation
 from peref.ops.kept import Kept
 from peref.ops.place import At
@@ -58,7 +58,7 @@ Kind = Callable[[Call], bool]
 Before = Callable[[Call, Any, At, Any], tuple[Any, At, Any]]  # (call, encoding, place, cache) -> these three
 
 
-def calls_of(case: ModelCase) -> list[Call]:
+def calls_of(case: Case) -> list[Call]:
     found: list[Call] = []
     for first, stop, fresh, n in case.calls:
         old = None if fresh or not found else found[-1]
@@ -81,7 +81,7 @@ def as_it_is(answer: Answer) -> Any:
     )
 
 
-def on_trace(make: Callable[..., Any], only: Callable[[ModelCase], bool] = lambda case: True) -> Any:
+def on_trace(make: Callable[..., Any], only: Callable[[Case], bool] = lambda case: True) -> Any:
     """make(case, its calls, the answer) where there is a trace that it is for."""
 
     def gives(answer: Answer) -> Any:
@@ -91,7 +91,7 @@ def on_trace(make: Callable[..., Any], only: Callable[[ModelCase], bool] = lambd
     return gives
 
 
-def replayed(case: ModelCase, a: Any, before: Before) -> Any:
+def replayed(case: Case, a: Any, before: Before) -> Any:
     """The trace with something done before each call."""
     calls = calls_of(case)
     return trace_outputs(case, a, before=lambda number, *there: before(calls[number], *there))
@@ -105,7 +105,7 @@ def with_places(place: Callable, who: str, kind: Kind) -> Any:
     -> other positions; `who` has them: q, k or both.
     """
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         i = case.at.i
         far = lambda c: i[..., c.first : c.first + 1] - i[..., c.begin : c.begin + 1]
         mine = [place(own(i, c), far(c), c) if kind(c) else own(i, c) for c in calls]
@@ -125,12 +125,12 @@ def own(i: Any, call: Call) -> Any:
     return i[..., call.first : call.stop]
 
 
-def with_turns(how: Callable[[str, Call, ModelCase], dict[str, Any]], only: Any = turned_at_all) -> Any:
+def with_turns(how: Callable[[str, Call, Case], dict[str, Any]], only: Any = turned_at_all) -> Any:
     """Queries or keys of some calls turn otherwise: how(q or k, call, case) -> what turned_rows is to take
     in place of what is right.
     """
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         if not any(how(name, c, case) for name in "qk" for c in calls):
             return as_it_is(answer)
         return with_turned(case, answer.a, lambda n, c: turned_rows(case, answer.a, n, c, **how(n, c, case)))
@@ -138,14 +138,14 @@ def with_turns(how: Callable[[str, Call, ModelCase], dict[str, Any]], only: Any 
     return on_trace(make, only)
 
 
-def with_turned(case: ModelCase, a: Any, rows: Callable[[str, Call], Any], before: Any = None) -> Any:
+def with_turned(case: Case, a: Any, rows: Callable[[str, Call], Any], before: Any = None) -> Any:
     """The trace where the queries and keys of a call are rows(name, call)."""
     turned = {name: np.concatenate([rows(name, c) for c in calls_of(case)], 2) for name in "qk"}
     return trace_outputs(case, a | turned, replace(case.config.encoding(0), rotate=None), before=before)
 
 
 def turned_rows(
-    case: ModelCase, a: Any, name: str, c: Call, i: Any = None, n: int | None = None, made: Map = RIGHT
+    case: Case, a: Any, name: str, c: Call, i: Any = None, n: int | None = None, made: Map = RIGHT
 ) -> Any:
     """The rows of q or k of a call, turned at positions i for the length n where they are not its own."""
     i = own(case.at.i, c) if i is None else i
@@ -158,7 +158,7 @@ def with_keys(times: Callable[[Call, Call], int], anew: bool = False) -> Any:
     for the length of each call.
     """
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         def before(number: int, pe: Any, there: At, old: Any) -> Any:
             now, x = calls[number], np.array(answer.a["k"])
             for c in earlier(calls, now):
@@ -192,7 +192,7 @@ Lost = Callable[[Call, Call], bool]  # (call of the key, this call)
 def without_keys(lost: Lost, which: slice = slice(None)) -> Any:
     """Keys of earlier calls are lost where lost(their call, this call): all, or `which` of each call."""
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         kept = lambda s, call: ~np.isin(s, slots_of(calls, call, lost, which))
         row = Row("", "", {"see": lambda see, t, s, call: see & kept(s, call)}, attends)
         return with_row(row, lambda call: call.later)(answer)
@@ -203,7 +203,7 @@ def without_keys(lost: Lost, which: slice = slice(None)) -> Any:
 def with_zeros(names: Any, lost: Lost, which: slice = slice(None)) -> Any:
     """What the cache has under these names (k, v, f.NAME of a feature) is 0, and seen, where it is lost."""
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         def before(now: Call, pe: Any, at: At, old: Any) -> Any:
             new = dict(old)
             for name in old.keys() & set(names):
@@ -229,7 +229,7 @@ def slots_of(calls: list[Call], now: Call, lost: Lost, which: slice) -> list[int
 def not_cleared(counted: bool) -> Any:
     """A new text finds the cache of the one before; `counted`: and its positions go on."""
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         if not (counted or several_texts(case)):
             return as_it_is(answer)
         i = np.broadcast_to(np.arange(case.T), case.at.i.shape) if counted else case.at.i
@@ -238,15 +238,15 @@ def not_cleared(counted: bool) -> Any:
     return on_trace(make)
 
 
-def several_texts(case: ModelCase) -> bool:
+def several_texts(case: Case) -> bool:
     return any(fresh for _, _, fresh, _ in case.calls[1:])
 
 
-def as_one_text(case: ModelCase) -> ModelCase:
+def as_one_text(case: Case) -> Case:
     return replace(case, calls=tuple((first, stop, first == 0, n) for first, stop, _, n in case.calls))
 
 
-def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
+def kept_names(case: Case, a: Any) -> tuple[list[str], list[str]]:
     """The states that a call of this trace hands on, and what it keeps of a token besides key and value:
     f.NAME.
     """
@@ -267,7 +267,7 @@ def with_states(names: tuple[str, ...], kind: Kind, new: Callable[[Any, Any, Cal
     -> it, None: there is none.
     """
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         was: dict[str, Any] = {}
 
         def before(call: Call, pe: Any, at: At, old: Any) -> Any:
@@ -298,7 +298,7 @@ def alone(x: Any, before: Any, call: Call) -> Any:
 def with_old_states(names: tuple[str, ...]) -> Any:
     """A new text begins with these states of the one before, its keys are its own."""
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         if not several_texts(case):
             return as_it_is(answer)
 
@@ -339,7 +339,7 @@ def with_row(row: Row, kind: Kind) -> Any:
     call, whatever the cache holds.
     """
 
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         other: Any = altered(case, row.change, answer) if row.when(case) else None
         if other is None:
             return as_it_is(answer)

@@ -42,7 +42,7 @@ from peref.golden.diagnosis.replays import (
     without_keys,
 )
 from peref.golden.diagnosis.rotation import MAPS, OF_ANGLES, STILL, Map, turned_at_all
-from peref.golden.spec.models import ModelCase
+from peref.golden.spec.cases import Case
 from peref.hooks import around
 
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
@@ -323,9 +323,7 @@ def of_operations(*families: Any) -> Any:
 OF_ATTENTION = {"see", "place", "scale", "inputs"}
 
 
-def rows_in_calls(
-    answer: Answer, case: ModelCase, table: Iterable[Row], kinds: Any = KINDS
-) -> Iterator[Guess]:
+def rows_in_calls(answer: Answer, case: Case, table: Iterable[Row], kinds: Any = KINDS) -> Iterator[Guess]:
     """Rows of the levels of single operations, in all calls or in those of a kind."""
     for row in table:
         hooks = {WRAPS[kind][0] for kind in row.change if kind in WRAPS}
@@ -353,7 +351,7 @@ def of_terms(answer: Answer, case: Any) -> Iterator[Guess]:
 
 
 def cached_unbiased(kind: Any) -> Any:
-    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         near = lambda call: lambda bias, be, p, d: bias(be, p, d) * (d < call.T)
         pick = lambda call, pe, *there: (around(pe, "bias", near(call)) if kind(call) else pe, *there)
         return replayed(case, answer.a, pick)

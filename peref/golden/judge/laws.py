@@ -33,9 +33,8 @@ import numpy as np
 from peref.compare import Differs, same
 from peref.golden.compute.reference import inputs
 from peref.golden.judge.wire import real_in
-from peref.golden.spec.cases import Case, nested
+from peref.golden.spec.cases import Case, nested, rebuilt
 from peref.golden.spec.files import DTYPE_NAMES
-from peref.golden.spec.models import rebuilt
 from peref.golden.spec.rule import ROUNDOFF
 from peref.parameters import Arrays
 

@@ -12,8 +12,8 @@ from peref.compare import same
 from peref.golden.compute.reference import expected
 from peref.golden.judge import declared
 from peref.golden.spec.book import Book
+from peref.golden.spec.cases import OF_MODEL, rebuilt
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.models import rebuilt
 from peref.parameters import Arrays
 
 # real numbers, of the largest in their tensor, and a rounding for each radian of a phase; whole numbers are
@@ -32,7 +32,7 @@ def on_scale(entry: Entry, written: Arrays, found: Arrays) -> Arrays:
         a, b = entry.budget(name)
         if a is not None and b is not None and a.size:
             nothing = np.abs(written[name]).max() < ZERO * a.max()
-            of_model = entry.words["level"] in ("block", "model", "step")
+            of_model = entry.words["level"] in OF_MODEL
             scale = b.max() if of_model else a.max() if nothing else 0
             scaled[name] = np.append(found[name], scale)
     return scaled

@@ -20,12 +20,11 @@ from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden.judge import declared
 from peref.golden.spec.book import Book, with_full
-from peref.golden.spec.cases import LEVELS
+from peref.golden.spec.cases import LEVELS, OF_MODEL
 from peref.golden.spec.entries import Entry
 from peref.store import read_bytes
 
 EVERY_LEVEL = ", ".join((*LEVELS, "refuse", "law"))
-OF_FULL = ("block", "model", "step")  # levels of the full set; of op and attn it has the cases aligned-*
 
 
 # field of Pick -> its option, the names of a case that its patterns are for, where names can be found
@@ -81,7 +80,7 @@ def refuse_unknown(pick: Pick, book: Book) -> None:
 
 
 def has_full(book: Book) -> bool:
-    return bool(book.more) or any(entry.words["level"] in OF_FULL for entry in book.entries.values())
+    return bool(book.more) or any(entry.words["level"] in OF_MODEL for entry in book.entries.values())
 
 
 def needing_full(book: Book, asked: str) -> Book:
@@ -145,8 +144,8 @@ def could_be_of_full(pattern: str) -> bool:
     """Whether a name of the full set could match. Each has one slash, behind ENCODING.LEVEL."""
     head, slash, rest = pattern.partition("/")
     literal = re.split(r"[*?\[]", rest if slash else pattern)[0]
-    heads = [f"{name}.{level}" for name in names() for level in (*OF_FULL, "op", "attn")]
+    heads = [f"{name}.{level}" for name in names() for level in (*OF_MODEL, "op", "attn")]
     if not slash:  # a wildcard may stand for it
         return literal != pattern and any(one.startswith(literal) or literal.startswith(one) for one in heads)
     aligned = literal.startswith("aligned-") or (literal != rest and "aligned-".startswith(literal))
-    return any(fnmatchcase(one, head) and (aligned or one.endswith(OF_FULL)) for one in heads)
+    return any(fnmatchcase(one, head) and (aligned or one.endswith(OF_MODEL)) for one in heads)
