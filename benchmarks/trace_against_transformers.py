@@ -24,7 +24,6 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from peref.evaluate import weights_of
 from peref.imported import import_run
-from peref.pair import Pair
 from peref.porting import names_of, unload
 from peref.trace import halves, noted_in, trace
 
@@ -59,7 +58,7 @@ def measured(name: str, folder: Path) -> tuple[float, list[str]]:
     about = {"tokens": tokens, "n": TOKENS, "positions": list(range(TOKENS)), "seg": None}
     cfg, params, _ = weights_of(import_run(folder / "theirs", folder, [], name="mine", dtype="float64"))
     kind, source = AutoModelForCausalLM, None
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         kind, source = AutoModelForSeq2SeqLM, torch.randint(0, config.vocab_size, (1, SOURCE)).tolist()
         about["encoder_tokens"] = source
     net = kind.from_pretrained(folder / "theirs", dtype=torch.float64)

@@ -5,7 +5,7 @@ in words.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -90,12 +90,14 @@ class Config:
     embed_norm  a norm of what enters the first layer
     logit_softcap
                 c tanh(logits / c) in place of the logits; none: not
-    cross       after its own attention a layer attends to the output of an encoder (pair.py), with a norm
-                and maps of its own and without an encoding
+    cross       after its own attention a layer attends to the output of an encoder, with a norm and maps of
+                its own and without an encoding
     window      keys a query sees, itself included: i - window < j <= i, and two-sided |i - j| < window, which
                 are 2 window - 1; None: all. Longformer's attention_window W, arXiv:2004.05150, is W/2 keys on
                 each side beside the query: window = W/2 + 1 with causal=False. flash-attention's window_size
                 (left, right) does not count the query: left = window - 1
+    encoder     what reads another sequence both ways, for the layers to attend to: then this is its decoder,
+                with the same C, V and embedding (encoder_decoder.py). The head of an encoder is not used
     """
 
     pe: Cycle = (("alibi", {}),)
@@ -141,12 +143,13 @@ class Config:
     causal: bool = True
     cross: bool = False
     window: Annotated[int | None, "Sliding window: the keys that a query sees, itself included."] = None
+    encoder: "Config | None" = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            given = getattr(self, field.name)
-            if field.name != "pe" and (given is not None or field.default is not None):
-                self._fill(field.name, fitting(field.name, given, OF_FIELDS[field.name]))
+        for name, kind in OF_FIELDS.items():
+            given = getattr(self, name)
+            if given is not None or getattr(Config, name) is not None:
+                self._fill(name, fitting(name, given, kind))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window", "experts", "experts_chosen"):
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:
                 wanted = "at least 1" if given < 1 else f"at most {LARGEST_SIZE}"
@@ -171,6 +174,8 @@ class Config:
             if layer.pe.embed and (name := self.pe[n][0]) in later:
                 what = f"{name} is added once, before the first layer"
                 raise Misuse(f"{what}; it can stand in the first member of a cycle, and in no other")
+        if self.encoder:
+            self._check_encoder(self.encoder)
 
     def _fill(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -226,6 +231,17 @@ class Config:
         for R in set[Any]([self.R, *(given.get("rotary_dim") for _, given in self.pe)]) - {None}:
             check_rotary_width(R, self.D)
 
+    def _check_encoder(self, encoder: "Config") -> None:
+        if encoder.causal or encoder.cross:
+            raise Misuse("an encoder reads both ways and itself alone; set causal=False and cross=False")
+        if not (self.causal and self.cross):
+            raise Misuse("a decoder reads the past and its encoder; set causal=True and cross=True")
+        for name in "CV":
+            theirs, ours = getattr(encoder, name), getattr(self, name)
+            if theirs != ours:
+                what = f"{name} is {theirs} in the encoder and {ours} in the decoder"
+                raise Misuse(f"{what}; expected the same")
+
     @property
     def unusual(self) -> dict[str, Any]:
         """What is other than in most models, of the settings that no option of a command is for."""
@@ -242,12 +258,23 @@ class Config:
     @property
     def encodings(self) -> list[str]:
         """The names of all encodings in it, each once."""
-        return list(dict.fromkeys(one for name, _ in self.pe for one in encodings_of(name)))
+        return list(dict.fromkeys(one for name, _ in self.both_cycles for one in encodings_of(name)))
 
     @property
     def named(self) -> str:
-        """The names of the cycle."""
-        return ",".join(name for name, _ in self.pe)
+        """The names of the cycle, behind those of its encoder's."""
+        mine = ",".join(name for name, _ in self.pe)
+        return f"{self.encoder.named} before {mine}" if self.encoder else mine
+
+    @property
+    def both_cycles(self) -> Cycle:
+        """The members of its encoder's cycle, where it has one, and of its own."""
+        return (*(self.encoder.pe if self.encoder else ()), *self.pe)
+
+    @cached_property
+    def decoder(self) -> "Config":
+        """The same without its encoder."""
+        return replace(self, encoder=None)
 
     def _layers(self) -> Iterator[Callable[[], Layer]]:
         """What gives each layer in turn, with its facts and options filled in."""
@@ -315,14 +342,17 @@ class Config:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the
         encoding that ends there.
         """
-        found = min((longest(layer.pe, self.L, dtype), self.pe[n][0]) for n, layer in self._members)
-        return found if found[0] < math.inf else (math.inf, "")
+        found = [(longest(layer.pe, self.L, dtype), self.pe[n][0]) for n, layer in self._members]
+        first = min(found + ([self.encoder.ends(dtype)] if self.encoder else []))
+        return first if first[0] < math.inf else (math.inf, "")
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, every field resolved; `from_json` reads it back."""
         plain = lambda value: list(value) if isinstance(value, tuple) else value
         pe = [[name, {option: plain(value) for option, value in given.items()}] for name, given in self.pe]
-        return asdict(self) | {"pe": pe}
+        found = {field.name: getattr(self, field.name) for field in fields(self)} | {"pe": pe}
+        encoder = found.pop("encoder")
+        return found | ({"encoder": encoder.to_json()} if encoder else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Config":
@@ -335,10 +365,12 @@ class Config:
             raise Misuse(f"{what}; was this written by a newer peref?")
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
-        return cls(**data)
+        encoder = {"encoder": cls.from_json(data["encoder"])} if "encoder" in data else {}
+        return cls(**{**data, **encoder})
 
 
 OF_FIELDS = get_type_hints(Config)  # it takes longer than to look at a value
+del OF_FIELDS["pe"], OF_FIELDS["encoder"]
 
 
 def check_rotary_width(R: int, D: int) -> None:
@@ -366,7 +398,7 @@ def shaped(shape: str, **given: Any) -> Config:
     if shape not in SHAPES:
         meant = did_you_mean(shape, SHAPES, f"expected one of: {', '.join(SHAPES)}")
         raise Misuse(f"unknown shape '{shape}'{meant}")
-    known = {f.name for f in fields(Config)}
+    known = {"pe", "encoder", *OF_FIELDS}
     if unknown := set(given) - known:
         raise Misuse(f"a model has no field {sorted(unknown)[0]}; its fields are: {', '.join(sorted(known))}")
     return Config(**{**SHAPES[shape], **given})

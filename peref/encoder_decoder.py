@@ -15,24 +15,25 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
+from peref.config import Config
 from peref.layers import last_norm
 from peref.model import PLAIN, check_tokens, forward
 from peref.ops.place import At
-from peref.pair import Model, Pair
 from peref.parameters import half_of
 from peref.passes import Memory
 from peref.xp import Arrays
 
 
-def encode(pair: Pair, params: Arrays, source: Any, seg: Any = None, *, be: Backend = PLAIN) -> Memory:
+def encode(pair: Config, params: Arrays, source: Any, seg: Any = None, *, be: Backend = PLAIN) -> Memory:
     """The memory of sources [B,S]; seg [B,S] says what is padding, 0, and which tokens are one document."""
+    assert pair.encoder
     seg = np.ones(check_tokens(pair.encoder, source).shape, int) if seg is None else np.asarray(seg)
     p = half_of(params, "encoder")
     return Memory(forward(pair.encoder, p, source, be=be, seg=seg, end=last_norm), seg)
 
 
 def answered(
-    pair: Pair,
+    pair: Config,
     params: Arrays,
     source: Any,
     source_seg: Any,
@@ -49,10 +50,10 @@ def answered(
     return forward(pair.decoder, half_of(params, "decoder"), tokens, be=be, memory=memory, **place)
 
 
-def predicted(cfg: Model, params: Arrays, inputs: Any, at: At | None = None, *, be: Backend = PLAIN) -> Any:
+def predicted(cfg: Config, params: Arrays, inputs: Any, at: At | None = None, *, be: Backend = PLAIN) -> Any:
     """Logits [B,T,V] of a model's tokens [B,T], at their place unless they are counted, or of a pair's
     (source, seg, tokens).
     """
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         return answered(cfg, params, *inputs, be=be)
     return forward(cfg, params, inputs, be=be, at=at)

@@ -22,7 +22,6 @@ from peref.masking import masked_tokens
 from peref.member import fills, said_of, shared_by, turning
 from peref.memory import check_attention
 from peref.model import PLAIN, losses
-from peref.pair import Model, Pair, model_from_json
 from peref.parameters import check
 from peref.recipe import Recipe
 from peref.rng import generator
@@ -158,7 +157,7 @@ def weights_of(run: Run) -> tuple[Any, Arrays, int]:
     return cfg, parts_of(run, cfg, arrays)["p"], steps[-1]
 
 
-def parts_of(run: Run, cfg: Model, arrays: Arrays) -> dict[str, Arrays]:
+def parts_of(run: Run, cfg: Config, arrays: Arrays) -> dict[str, Arrays]:
     """The weights and both moments of a checkpoint, as "p", "m" and "v". Raises Misuse unless all are of
     `cfg` and the run's dtype.
     """
@@ -178,13 +177,13 @@ def parts_of(run: Run, cfg: Model, arrays: Arrays) -> dict[str, Arrays]:
 def config_of(run: Run) -> Config:
     """As model_of, where it is one sequence's. Raises Misuse for an encoder and a decoder."""
     cfg = model_of(run)
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         what = "is of an encoder and a decoder, which this is not for; trace and generate take it"
         raise Misuse(f"{run.folder} {what}")
     return cfg
 
 
-def model_of(run: Run) -> Model:
+def model_of(run: Run) -> Config:
     """What the run's record says of the model.
 
     Raises Misuse where it has an encoding of a file that nobody has named: a run imports none by itself.
@@ -194,7 +193,7 @@ def model_of(run: Run) -> Model:
             gone = "" if about["path"] in run.cycle else " (gone; the run keeps a copy)"
             said = f"{run.folder} was trained with '{name}' of {about['path']}{gone}"
             raise Misuse(f"{said}; say that the file may be imported: --pe {run.cycle}")
-    return model_from_json(run.record["config"])
+    return Config.from_json(run.record["config"])
 
 
 def differing(run: Run) -> list[str]:

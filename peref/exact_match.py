@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
+from peref.config import Config
 from peref.encoder_decoder import encode, predicted
 from peref.evaluate import check_loss, in_units, lengths
 from peref.generate import generate
 from peref.model import PLAIN
-from peref.pair import Model, Pair
 from peref.parameters import check, half_of
 from peref.tasks import BEGIN, DEPTHS, END, Exercise
 from peref.xp import Arrays, to_host
@@ -28,7 +28,7 @@ NORMAL = 1.959963984540054  # the normal distribution has 95 % within so many st
 
 
 def exact_match(
-    cfg: Model, params: Arrays, exercise: Exercise, count: int, *, be: Backend = PLAIN
+    cfg: Config, params: Arrays, exercise: Exercise, count: int, *, be: Backend = PLAIN
 ) -> dict[str, Any]:
     """Of `count` held-out samples of the longest length: the share of answers that are exactly right with its
     95 % interval, that of tokens, and the mean loss of a token in nats and bits; where a task is `deep` also
@@ -93,12 +93,14 @@ def in_words(effective: int) -> str:
     return f"length {effective:,}" if effective else "not learned"
 
 
-def answer(cfg: Model, params: Arrays, prompt: Sequence[int], most: int, *, be: Backend = PLAIN) -> list[int]:
+def answer(
+    cfg: Config, params: Arrays, prompt: Sequence[int], most: int, *, be: Backend = PLAIN
+) -> list[int]:
     """What is written behind a prompt, or of a pair as the answer to that source: always the likeliest token,
     to the end mark or `most` tokens. Raises Diverged for weights that give no finite numbers.
     """
     memory = None
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         memory = encode(cfg, params, np.array([prompt]), be=be)
         cfg, params, prompt = cfg.decoder, half_of(params, "decoder"), [BEGIN]
     found: list[int] = []

@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 
 from peref import runs, store
+from peref.config import Config
 from peref.environment import environment
 from peref.errors import Diverged, Misuse
 from peref.huggingface.keys import text_of
 from peref.memory import check_weights
 from peref.model import PLAIN
-from peref.pair import Model
 from peref.porting import load, names_of, one_or_two, unload
 from peref.porting.files import CONFIG, TENSORS, published
 from peref.porting.tensors import to_bfloat16
@@ -72,7 +72,7 @@ def import_run(
 
 
 def export_run(
-    run: runs.Run, cfg: Model, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
+    run: runs.Run, cfg: Config, params: Mapping[str, np.ndarray], folder: Path, dtype: str = "float32"
 ) -> Path:
     """Write config.json, tokenizer.json and the weights of a run that was imported, or trained on from one,
     into a new `folder`, as `dtype`: float32 or bfloat16, to nearest.

@@ -27,7 +27,6 @@ from peref.backends import find
 from peref.config import Config
 from peref.errors import Misuse
 from peref.member import FEEDING, fills
-from peref.pair import Model, Pair
 from peref.parameters import feed_forwards, norms_of
 
 TOKEN = 16  # bytes of one token and its target
@@ -150,9 +149,9 @@ def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend
     refuse(weights + step, backend, "this training", use, instead)
 
 
-def check_weights(cfg: Model, dtype: Any) -> None:
+def check_weights(cfg: Config, dtype: Any) -> None:
     """Raises Misuse for weights that do not fit here beside the bytes of the checkpoint that they become."""
-    halves = [cfg.encoder, cfg.decoder] if isinstance(cfg, Pair) else [cfg]
+    halves = [cfg, *([cfg.encoder] if cfg.encoder else [])]
     count = sum(map(parameter_count, halves)) - (len(halves) - 1) * cfg.V * halves[0].C
     use = f", for {count:,} parameters and the checkpoint that they become"
     refuse(2 * count * np.dtype(dtype).itemsize, "", "this model", use)

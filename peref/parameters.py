@@ -36,7 +36,6 @@ from peref.errors import Misuse
 from peref.hooks import query_size, rate_factors
 from peref.member import Layer
 from peref.ops.linear import initial
-from peref.pair import Model, Pair
 from peref.rng import Blank, generator
 from peref.xp import Arrays
 
@@ -47,7 +46,7 @@ def where_on_disk(cfg: Config, layer: int, name: str) -> str:
     return f"pe.{layer % len(cfg.pe)}.{name}" if shared else f"{layer}.pe.{name}"
 
 
-def init(cfg: Model, seed: int = 0, dtype: Any = np.float32) -> Arrays:
+def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     """New parameters, in the order of the layers; a pure function of (cfg, seed).
 
     Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the
@@ -58,9 +57,9 @@ def init(cfg: Model, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     return {name: np.ascontiguousarray(a, dtype) for name, a in p.items()}
 
 
-def drawn(cfg: Model, stream: Callable) -> Arrays:
+def drawn(cfg: Config, stream: Callable) -> Arrays:
     """The parameters as float64; `stream` gives the random numbers of a (purpose, layer)."""
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         found = drawn(cfg.decoder, stream)
         of_encoder = lambda purpose, *more: stream(f"encoder {purpose}", *more)
         shared = {"embed.weight": found.pop("embed.weight")}
@@ -78,7 +77,7 @@ def drawn(cfg: Model, stream: Callable) -> Arrays:
     return p | ({"head.bias": np.zeros(cfg.V)} if cfg.head_bias else {})
 
 
-def shapes_of(cfg: Model) -> dict[str, tuple[int, ...]]:
+def shapes_of(cfg: Config) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter."""
     return {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
 
@@ -88,14 +87,14 @@ def half_of(params: Mapping[str, Any], part: str) -> Arrays:
     return {"embed.weight": params["embed.weight"]} | inside(part, params)
 
 
-def step_sizes(cfg: Model) -> dict[str, float]:
+def step_sizes(cfg: Config) -> dict[str, float]:
     """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number
     by about the rate, whatever it means.
 
     W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its
     softmax scale. An encoding says of its own (Encoding.steps).
     """
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         parts = {"encoder": cfg.encoder, "decoder": cfg.decoder}
         return {f"{part}.{name}": n for part, one in parts.items() for name, n in step_sizes(one).items()}
     found: dict[str, float] = {}
@@ -221,7 +220,7 @@ def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
     return by_layer(cfg, params)[1][layer]
 
 
-def check(cfg: Model, params: Mapping[str, Any]) -> None:
+def check(cfg: Config, params: Mapping[str, Any]) -> None:
     """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing,
     unknown or of another shape.
     """

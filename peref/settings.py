@@ -3,10 +3,9 @@
 import contextlib
 import json
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
-from peref.config import Config
+from peref.config import OF_FIELDS
 from peref.encodings import fitting, name_of
 from peref.errors import Misuse, did_you_mean
 from peref.member import by_hooks, kinds, nobody_has, settings_of
@@ -55,7 +54,7 @@ def choose(pe: str, given: Iterable[str] = (), of: str = "") -> dict[str, Any]:
             members, option = cycle, key
         turning = [m for m in cycle if "layout" in settings_of(m[0])]
         if option in OF_ROTATIONS and turning and all(m in members for m in turning):
-            kind = get_type_hints(Config)[OF_ROTATIONS[option]]
+            kind = OF_FIELDS[OF_ROTATIONS[option]]
             found[OF_ROTATIONS[option]] = fitting(option, value_of(text, kind), kind)
             continue
         having = [(m, key) for m in members for key in meant(option, m[0])]
@@ -71,7 +70,7 @@ def model_fields(given: Iterable[str]) -> dict[str, Any]:
     one that is there twice, and for the cycle, which --pe says.
     """
     found: dict[str, Any] = {}
-    known = [field.name for field in fields(Config) if field.name != "pe"]
+    known = list(OF_FIELDS)
     for item in given:
         name, equals, text = item.partition("=")
         if not equals or name in found:
@@ -79,7 +78,7 @@ def model_fields(given: Iterable[str]) -> dict[str, Any]:
         if name not in known:
             has = f"its fields are: {', '.join(known)}"
             raise Misuse(f"--model {item}: a model has no field '{name}'{did_you_mean(name, known, has)}")
-        kind = get_type_hints(Config)[name]
+        kind = OF_FIELDS[name]
         found[name] = fitting(name, value_of(text, kind), kind)
     return found
 

@@ -33,7 +33,6 @@ from peref.ops.cross import Cross
 from peref.ops.feed import activated_linear
 from peref.ops.place import At
 from peref.ops.shape import add
-from peref.pair import Model, Pair
 from peref.parameter_axes import LEGEND, described_parameter
 from peref.parameters import half_of, owners_of, shapes_of
 from peref.passes import Memory, Pass, start_pass
@@ -97,21 +96,21 @@ def noted_in(cfg: Config, layer: int) -> list[str]:
     return [name for name in OF_LAYER if here.get(name, True)]
 
 
-def halves(cfg: Model) -> dict[str, Config]:
+def halves(cfg: Config) -> dict[str, Config]:
     """The models that tensors are of, by what stands before their names."""
-    return {"encoder.": cfg.encoder, "": cfg.decoder} if isinstance(cfg, Pair) else {"": cfg}
+    return {"encoder.": cfg.encoder, "": cfg.decoder} if cfg.encoder else {"": cfg}
 
 
-def layers_of(cfg: Model) -> range:
+def layers_of(cfg: Config) -> range:
     """The numbers of its layers; of a pair those that one of the two has."""
     return range(max(half.layers for half in halves(cfg).values()))
 
 
-def parameters_of(cfg: Model, chosen: list[int]) -> dict[str, tuple[int, ...]]:
+def parameters_of(cfg: Config, chosen: list[int]) -> dict[str, tuple[int, ...]]:
     """The shapes of the parameters of these layers, and of those of no layer."""
     shapes, others = shapes_of(cfg), set[str]()
     for half, of in halves(cfg).items():
-        front = half or ("decoder." if isinstance(cfg, Pair) else "")
+        front = half or ("decoder." if cfg.encoder else "")
         names = tuple(name.removeprefix(front) for name in shapes if name.startswith(front))
         owned = owners_of(names, of.layers, len(of.pe))
         others |= {f"{front}{name}" for name, _, layers, _ in owned if not {*layers} & {*chosen}}
@@ -119,7 +118,7 @@ def parameters_of(cfg: Model, chosen: list[int]) -> dict[str, tuple[int, ...]]:
 
 
 def byte_count(
-    cfg: Model,
+    cfg: Config,
     T: int,
     layers: Iterable[int],
     dtype: Any,
@@ -143,21 +142,21 @@ def byte_count(
 
 
 def check_trace(
-    cfg: Model, T: int, layers: list[int], dtype: Any, gradients: bool = False, S: int = 0
+    cfg: Config, T: int, layers: list[int], dtype: Any, gradients: bool = False, S: int = 0
 ) -> None:
     """Raises Misuse for layers that there are not, for an encoder and a decoder without a source of S tokens
     or the opposite, and for what does not fit into memory.
     """
-    of, there, pair = halves(cfg)[""], layers_of(cfg), isinstance(cfg, Pair)
-    if of.cross and not pair:
+    there, pair = layers_of(cfg), bool(cfg.encoder)
+    if cfg.cross and not pair:
         raise Misuse("this decoder attends to an encoder; trace the two together")
     if pair != bool(S):
         what = "are an encoder and a decoder; say with --source what the first reads"
         raise Misuse(f"these {what}" if pair else "this model has no encoder; leave --source out")
     if strange := [layer for layer in layers if layer not in there]:
         raise Misuse(f"there is no layer {strange[0]}; expected 0 to {there[-1]}")
-    if gradients and (not of.causal or T < 2):
-        what = "one token" if of.causal else "a model that reads both ways"
+    if gradients and (not cfg.causal or T < 2):
+        what = "one token" if cfg.causal else "a model that reads both ways"
         raise Misuse(f"{what} has no next token to predict, and so no loss; leave --gradients out")
     needed, what = byte_count(cfg, T, layers, dtype, gradients, S=S), f"this trace of {counted(T, 'token')}"
     memory.refuse(needed, "", what, "", "; choose fewer tokens, fewer layers (--layers) or float32")
@@ -249,7 +248,7 @@ def noted_pass(
 
 
 def trace(
-    cfg: Model,
+    cfg: Config,
     params: Arrays,
     tokens: Any,
     *,
@@ -267,21 +266,20 @@ def trace(
     In the dtype of `params`. Raises Misuse for tokens outside the vocabulary, a layer that there is not, and
     what does not fit into memory.
     """
-    of = halves(cfg)[""]
-    host, given = check_tokens(of, tokens), None if source is None else check_tokens(of, source)
+    host, given = check_tokens(cfg, tokens), None if source is None else check_tokens(cfg, source)
     chosen, S = list(layers_of(cfg) if layers is None else layers), 0 if given is None else given.shape[1]
     check_trace(cfg, host.shape[1], chosen, params["embed.weight"].dtype, gradients, S)
     tape, notes, memory = Tape() if tape is None else tape, Notes(), None
     watched = tape.watch({name: params[name] for name in parameters_of(cfg, chosen)}) if gradients else {}
     leaves = {**params, **watched}
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         notes.front, p = "encoder.", half_of(leaves, "encoder")
         x = noted_pass(notes, chosen, last_norm, cfg.encoder, p, given, cfg.encoder.place(1, S))
         notes.front, memory = "", Memory(x, np.ones((1, S), int))
     p = half_of(leaves, "decoder") if memory else leaves
-    at = of.place(*host.shape) if at is None else at
-    y = notes.note("logits", noted_pass(notes, chosen, head, of, p, host, at, memory))
-    if of.causal and host.shape[1] > 1:
+    at = cfg.place(*host.shape) if at is None else at
+    y = notes.note("logits", noted_pass(notes, chosen, head, cfg, p, host, at, memory))
+    if cfg.causal and host.shape[1] > 1:
         loss = notes.note("loss", PLAIN.cross_entropy(y, next_tokens(host, at.seg))[0])
     if not gradients:
         return notes.tensors
@@ -321,7 +319,7 @@ def described(tensors: Arrays, wide: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def write(
-    path: Path, cfg: Model, tensors: Arrays, tokens: Any, at: At, given: Any = None, **about: Any
+    path: Path, cfg: Config, tensors: Arrays, tokens: Any, at: At, given: Any = None, **about: Any
 ) -> None:
     """Write the tensors of a trace of `tokens` [1,T], None of one layer alone, and beside them, as JSON, what
     each is; of a pair with what its encoder was `given` [1,S]. `about`: who made it (peref), of what

@@ -27,7 +27,6 @@ from peref.masking import VOCABULARY, masked_tokens
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens
 from peref.optim import read_status
-from peref.pair import Model, Pair
 from peref.parameters import init, step_sizes
 from peref.positions import draw_of
 from peref.recipe import Recipe
@@ -40,20 +39,20 @@ from peref.xp import Arrays, fetch, library, namespace, to_host
 TESTED = 100  # held-out sources in a validation of a task
 
 
-def check_recipe(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, backend: str) -> None:
+def check_recipe(cfg: Config, recipe: Recipe, corpus: Corpus | Exercise, backend: str) -> None:
     """Raises Misuse for what cannot be trained: a length that the encoding or the text does not reach, a
     decoder without its encoder, and what does not fit into the memory that `backend`, a name, computes in.
     """
-    if isinstance(cfg, Config) and cfg.cross:
+    if cfg.cross and not cfg.encoder:
         raise Misuse("cross is True, but there is no encoder; train a pair on a task")
-    if isinstance(cfg, Config) and not cfg.causal and cfg.V != VOCABULARY:
+    if not cfg.causal and cfg.V != VOCABULARY:
         raise Misuse(f"V is {cfg.V}; masked tokens of text are bytes, and want {VOCABULARY}")
     end, name = cfg.ends(recipe.dtype)
     if end < cfg.L:
         what = f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}"
         raise Misuse(f"{what}; ask for at most {end}")
     check_positions(cfg, recipe)
-    if isinstance(corpus, Corpus) and isinstance(cfg, Config):
+    if isinstance(corpus, Corpus) and not cfg.encoder:
         if cfg.V < VOCABULARY and corpus.train.dtype == np.uint8:  # tokens are checked where they are made
             raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
         check_length(corpus, cfg.L)
@@ -61,26 +60,26 @@ def check_recipe(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, backend:
         check_exercise(cfg, corpus)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
-        for one in (cfg.encoder, cfg.decoder) if isinstance(cfg, Pair) else (cfg,):
+        for one in filter(None, (cfg.encoder, cfg)):
             check_training(one, recipe.dtype, recipe.batch, recipe.accumulate, meant)
 
 
-def check_exercise(cfg: Model, exercise: Exercise) -> None:
+def check_exercise(cfg: Config, exercise: Exercise) -> None:
     """Raises Misuse for a model that cannot read the task."""
     least = VOCABULARY if exercise.alone else int(LETTERS.max()) + 1
     if least > cfg.V:
         what = "a task has bytes, and" if exercise.alone else "the letters of a task"
         raise Misuse(f"V is {cfg.V}; {what} want{'s' * exercise.alone} at least {least}")
-    if isinstance(cfg, Config) and not cfg.causal:
+    if not cfg.causal:
         raise Misuse("causal is False, but a task is answered token by token; leave it out")
 
 
-def check_positions(cfg: Model, recipe: Recipe) -> None:
+def check_positions(cfg: Config, recipe: Recipe) -> None:
     """Raises Misuse where positions cannot be drawn as the recipe says."""
     if recipe.positions is None:
         return
     (_, N), (end, name), what = draw_of(recipe.positions), cfg.ends(recipe.dtype), recipe.positions
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         raise Misuse(f"positions is {what}, but a task counts them; leave it out")
     if cfg.axes is None and all(cfg.layer(n).temperature == "none" for n in range(cfg.layers)):
         raise Misuse(f"positions is {what}, but {cfg.named} looks at no position; leave it out")
@@ -90,7 +89,7 @@ def check_positions(cfg: Model, recipe: Recipe) -> None:
         raise Misuse(f"positions is {what}, but {name} ends at {end} in {recipe.dtype}; ask for at most that")
 
 
-def lesson(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int) -> tuple[Any, ...]:
+def lesson(cfg: Config, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int) -> tuple[Any, ...]:
     """Inputs and targets of a micro-batch, and where positions are drawn their place: the samples of a task,
     else windows of text, with the token that follows each, or where a model reads both ways with masks. A
     pure function of its arguments.
@@ -100,9 +99,9 @@ def lesson(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, step: int, par
         asked = corpus.asked(corpus.sample(recipe.seed, first + row) for row in range(recipe.batch))
     else:
         asked = batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
-        if isinstance(cfg, Config) and not cfg.causal:
+        if not cfg.causal:
             asked = masked_tokens(asked[0], generator(recipe.seed, "mask", step, part))
-    if isinstance(cfg, Pair) or recipe.positions is None:
+    if cfg.encoder or recipe.positions is None:
         return asked
     (draw, N), rng = draw_of(recipe.positions), generator(recipe.seed, "positions", step, part)
     B, T = asked[0].shape
@@ -111,7 +110,7 @@ def lesson(cfg: Model, recipe: Recipe, corpus: Corpus | Exercise, step: int, par
 
 def create_run(
     root: Any,
-    cfg: Model,
+    cfg: Config,
     recipe: Recipe,
     corpus: Corpus | Exercise,
     data: str,
@@ -127,10 +126,10 @@ def create_run(
     with np.errstate(all="ignore"):
         p = be.place(start.params if start else init(cfg, recipe.seed, recipe.dtype))
         some = np.zeros((1, min(cfg.L, 2)), int)
-        trial = predicted(cfg, p, (some, some + 1, some) if isinstance(cfg, Pair) else some, be=be)
+        trial = predicted(cfg, p, (some, some + 1, some) if cfg.encoder else some, be=be)
     if not np.isfinite(to_host(trial)).all():
         what = "the logits of the new model are not finite"
-        raise Misuse(f"{what}; check the options of {cfg.pe} and the norms' eps")
+        raise Misuse(f"{what}; check the options of {cfg.both_cycles} and the norms' eps")
     if isinstance(corpus, Exercise):
         about, length = {"longest": corpus.longest}, f"{corpus.name}{corpus.longest}"
         task = {"task": {"name": corpus.name, "version": corpus.task.version}}
@@ -153,25 +152,25 @@ def create_run(
         record |= start.record
         files |= start.files
         first = as_stored(with_moments(start.params))
-    named = ["-".join(name for name, _ in cfg.pe), length, f"s{recipe.seed}"]
+    named = ["-".join(name for name, _ in cfg.both_cycles), length, f"s{recipe.seed}"]
     return runs.create(root, named, record, files, first, key)
 
 
-def stepped(be: Backend, cfg: Model, rule: dict[str, float], *given: Any) -> Any:
+def stepped(be: Backend, cfg: Config, rule: dict[str, float], *given: Any) -> Any:
     """one_step of the same arguments, by Backend.step. Raises Misuse for tokens that cfg has not: the step
     itself does not ask.
     """
     _, _, _, batches, *_ = given
     for inputs, targets, *_ in batches:
-        of, tokens = (cfg.decoder, inputs[-1]) if isinstance(cfg, Pair) else (cfg, inputs)
-        check_tokens(of, tokens)
-        check_targets(of, tokens, targets)
+        tokens = inputs[-1] if cfg.encoder else inputs
+        check_tokens(cfg, tokens)
+        check_targets(cfg, tokens, targets)
     return be.step(one_step, be, cfg, rule, *given)
 
 
 def one_step(
     be: Backend,
-    cfg: Model,
+    cfg: Config,
     rule: dict[str, float],
     p: Arrays,
     m: Arrays,
@@ -221,7 +220,7 @@ def as_stored(parts: dict[str, Arrays]) -> Arrays:
 
 
 def begin(
-    run: runs.Run, cfg: Model, recipe: Recipe, say: Callable[[str], None]
+    run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
 ) -> tuple[int, dict[str, Arrays]]:
     """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
 
@@ -259,7 +258,7 @@ def begin(
 
 def check_run(
     run: runs.Run, corpus: Corpus | Exercise, be: Backend, say: Callable[[str], None]
-) -> tuple[Model, Recipe]:
+) -> tuple[Config, Recipe]:
     """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is
     told of what differs from when it began, and of a peak rate that is never reached.
     """
@@ -319,7 +318,6 @@ def train(
                 if isinstance(corpus, Exercise):
                     row = exact_match(cfg, p, corpus, TESTED, be=be)
                 else:
-                    assert isinstance(cfg, Config)
                     text = corpus.valid[: recipe.valid_bytes + 1]
                     row, _, _ = score(cfg, p, text, cfg.L, Scoring(be=be))
             if not math.isfinite(row["loss"]):

@@ -4,13 +4,13 @@ fields of one.
 
 import json
 import math
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Literal, get_args, get_origin
 
 import pytest
 
 from peref import config, model
-from peref.config import SHAPES, Config, shaped
+from peref.config import OF_FIELDS, SHAPES, Config, shaped
 from peref.encodings import claims_of, get, names, options
 from peref.errors import Misuse
 from peref.settings import choose, value_of
@@ -472,8 +472,15 @@ def test_json_keeps_a_config():
     own = {"qkv_bias", "o_bias", "ff_bias", "norm_bias"}
     assert all(getattr(whole, name) != getattr(Config(), name) for name in EVERYTHING.keys() - own)
     assert not any(getattr(whole, name) for name in own)
-    assert EVERYTHING.keys() == {f.name for f in fields(Config)} - {"pe", "causal", "cross"}
-    for cfg in (whole, Config(causal=False), Config(cross=True), *(Config(pe=pe) for pe in ONE.values())):
+    assert EVERYTHING.keys() == OF_FIELDS.keys() - {"causal", "cross"}
+    two = Config(cross=True, encoder=Config(causal=False))
+    for cfg in (
+        whole,
+        Config(causal=False),
+        Config(cross=True),
+        two,
+        *(Config(pe=pe) for pe in ONE.values()),
+    ):
         text = json.dumps(cfg.to_json(), allow_nan=False)
         assert Config.from_json(json.loads(text)) == cfg
 

@@ -782,7 +782,7 @@ def test_nothing_is_drawn_of_what_turns_nothing(shown, capsys):
     assert "a bloom turns nothing that -o could draw" in capsys.readouterr().err
 
 
-MODEL = ["layers", "passes", "model", "hooks", "cache", "parameters", "pair", "encoder_decoder", "member"]
+MODEL = ["layers", "passes", "model", "hooks", "cache", "parameters", "encoder_decoder", "member"]
 
 
 @pytest.mark.parametrize("file", [*MODEL, "combination", "config"])

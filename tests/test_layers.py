@@ -34,7 +34,6 @@ ROWS = [
     "combination",
     "member",
     "config",
-    "pair",
     "parameter_axes parameters settings",
     "cache memory passes",
     "layers",

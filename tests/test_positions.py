@@ -14,7 +14,6 @@ from peref.errors import Misuse
 from peref.evaluate import Scoring, score
 from peref.model import init, loss
 from peref.optim import read_status
-from peref.pair import Pair
 from peref.positions import draw_of
 from peref.recipe import Recipe
 from peref.rng import generator
@@ -155,7 +154,7 @@ def test_what_cannot_be_drawn_is_refused():
     """A length below that of training, and a task."""
     with pytest.raises(Misuse, match="positions is pose:7; expected at least the length to train on, 8"):
         check_recipe(tiny("rope"), replace(SMALL, positions="pose:7"), CORPUS, "numpy")
-    pair = Pair(tiny("rope", causal=False, L=6), tiny("rope", cross=True, L=6))
+    pair = tiny("rope", cross=True, L=6, encoder=tiny("rope", causal=False, L=6))
     with pytest.raises(Misuse, match="positions is pose:64, but a task counts them; leave it out"):
         check_recipe(pair, replace(SMALL, positions="pose:64"), Exercise("reverse", 5), "numpy")
 

@@ -20,7 +20,6 @@ from peref.exact_match import answer, effective_length, exact_match, lengths_of
 from peref.generate import generate
 from peref.lab.responses import byte_label
 from peref.masking import masked_tokens
-from peref.pair import Pair
 from peref.recipe import Recipe
 from peref.rng import generator
 from peref.tasks import BEGIN, END, Exercise
@@ -33,7 +32,7 @@ LETTERS = {"C": 16, "H": 2, "layers": 1, "L": 6}
 
 def pair_of(**given):
     made = lambda name, **more: Config(pe=((name, {}),), **LETTERS | given | more)
-    return Pair(made("rope", causal=False), made("alibi", cross=True))
+    return made("alibi", cross=True, encoder=made("rope", causal=False))
 
 
 def words(letters):

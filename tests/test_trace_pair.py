@@ -17,9 +17,9 @@ from safetensors.numpy import load_file, save_file
 
 from peref import model
 from peref import trace as traced
+from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import weights_of
-from peref.pair import Pair
 from peref.porting import pair_of, unload
 from peref.runs import open_run
 from peref.trace import byte_count, halves, noted_in, trace
@@ -196,7 +196,7 @@ def in_float32(tensors):
 
 def changed(pair, half, **fields):
     """With other fields in the encoder or the decoder."""
-    return replace(pair, **{half: replace(getattr(pair, half), **fields)})
+    return replace(pair, **fields if half == "decoder" else {"encoder": replace(pair.encoder, **fields)})
 
 
 def with_table(keys, causal):
@@ -245,7 +245,7 @@ def test_the_first_that_differs_is_named(what, theirs, capsys):
     """In the encoder, in the decoder, between the two; whatever comes after it."""
     ours = reference(capsys)
     wrong, first, words = WRONG[what]
-    if isinstance(wrong, Pair):
+    if isinstance(wrong, Config):
         params = {name: a.astype(np.float64) for name, a in weights_of(open_run("mine"))[1].items()}
         came = trace(wrong, params, np.array([TOKENS]), source=np.array([SOURCE]))
     else:

@@ -50,7 +50,6 @@ from peref.cli import run as run_command
 from peref.cli.found import exercise_of
 from peref.cli.signals import Signals
 from peref.config import Config
-from peref.pair import Pair
 from peref.recipe import Recipe
 from peref.tasks import Exercise
 from peref.train import create_run, train
@@ -72,7 +71,7 @@ MODELS = {
     "tiny": Config(pe=CFG.pe, L=8, C=4, F=4, layers=1, H=1),
     "text": CFG,
     "masked": MASKED,
-    "task": Pair(MASKED, replace(CFG, cross=True)),
+    "task": replace(CFG, cross=True, encoder=MASKED),
 }
 
 

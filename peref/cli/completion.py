@@ -9,14 +9,14 @@ Not here: commands (app), options and those with a click.Choice, which click com
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from click import shell_completion as shells
 from click.shell_completion import CompletionItem
 
 from peref import data, share
-from peref.config import Config
+from peref.config import OF_FIELDS, Config
 from peref.encodings import names
 from peref.errors import Misuse, PerefError
 from peref.member import kinds
@@ -62,8 +62,7 @@ def assignments(known: Mapping[str, Any], incomplete: str) -> Items:
 
 
 def fields_of_models(ctx: click.Context, incomplete: str) -> Items:
-    kinds_of = get_type_hints(Config).items()
-    return assignments({name: kind for name, kind in kinds_of if name != "pe"}, incomplete)
+    return assignments(OF_FIELDS, incomplete)
 
 
 def settings(ctx: click.Context, incomplete: str) -> Items:

@@ -13,7 +13,6 @@ from peref.cli.options import Given
 from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import config_of, model_of, weights_of
-from peref.pair import Model, Pair
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
 from peref.tasks import TASKS, Exercise
@@ -32,7 +31,7 @@ class Trained:
 
     run: Run
     how: str
-    cfg: Any  # a Config or a Pair
+    cfg: Config
     params: Arrays
     step: int
     exercise: Exercise | None = None
@@ -168,9 +167,9 @@ def raw_text(run: Run, spec: str | None) -> data.Corpus:
         raise Misuse(f"{gone}: {error}; say with --data where it is now") from error
 
 
-def cycles(cfg: Model) -> dict[str, str]:
+def cycles(cfg: Config) -> dict[str, str]:
     """Encodings with their options, by what they are of."""
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         return {"encoder": text.cycle(cfg.encoder.pe), "decoder": text.cycle(cfg.decoder.pe)}
     return {"encoding": text.cycle(cfg.pe)}
 

@@ -18,7 +18,6 @@ from peref.evaluate import differing, under
 from peref.exact_match import answer
 from peref.generate import check_generation, generate
 from peref.model import check_tokens
-from peref.pair import Pair
 from peref.parameters import check, half_of
 from peref.porting.files import CONFIG
 from peref.runs import Run
@@ -48,7 +47,7 @@ def command(given: Given) -> Document:
     known, begun = found.vocabulary, BEGUN if given.prompt is None else given.prompt
     prompt = known.prompt(begun)
     cfg, params, source = found.cfg, found.params, None
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         given.refuse(f"{found.run.folder} is an encoder and a decoder", "pe", "settings")
         source, prompt = check_tokens(cfg.encoder, prompt[None]), first_token(found.run)
         cfg, params = cfg.decoder, half_of(params, "decoder")

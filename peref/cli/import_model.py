@@ -10,7 +10,6 @@ from peref.cli.options import Document, Given
 from peref.errors import Misuse, counted
 from peref.evaluate import model_of
 from peref.imported import import_run
-from peref.pair import Pair
 
 
 @options.command("import")
@@ -29,7 +28,7 @@ def command(given: Given) -> Document:
             raise Misuse(f"{given.output} is there already; choose a new folder")
     run = import_run(given.folder, root, sys.argv[1:], name=name, dtype=given.dtype)
     of, cfg = run.record["imported"], model_of(run)
-    name, option = ("generate", "--prompt") if isinstance(cfg, Pair) else ("eval", "--data")
+    name, option = ("generate", "--prompt") if cfg.encoder else ("eval", "--data")
     said = {
         "model": f"{of['model_type']}, {counted(len(of['files']), 'file')} of {of['folder']}",
         **cycles(cfg),

@@ -17,7 +17,6 @@ from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
 from peref.member import said_of
-from peref.pair import Model, Pair
 from peref.porting.families import FAMILIES, NOT_HERE
 from peref.tasks import TASKS
 
@@ -26,11 +25,11 @@ PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
 NOTE_KINDS = ("contradictory", "differs", "ignored", "unknown", "beyond", "assumed")
 
 
-def read_config(path: Path) -> tuple[Found, Model | None, str]:
+def read_config(path: Path) -> tuple[Found, Config | None, str]:
     """What a file says of rotations, the model that it means, and what is missing where that is none."""
     public, missing = huggingface.load_json(path), ""
     kind = str(public.get("model_type"))  # it may be anything
-    cfg: Model | None = None
+    cfg: Config | None = None
     try:
         cfg = porting.one_or_two(public)
     except Misuse as error:
@@ -45,9 +44,9 @@ def read_config(path: Path) -> tuple[Found, Model | None, str]:
         return Found(kind, cfg.L, cfg.layers, ()), cfg, missing
 
 
-def words_of(cfg: Model) -> list[str]:
+def words_of(cfg: Config) -> list[str]:
     """The arguments of `train` that mean this model, but for its sizes; of a pair on the first task."""
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         first = ["--task", next(iter(TASKS)), "--encoder", cfg.encoder.named]
         return [*first, *settings_said(cfg.encoder, "encoder."), *words_of(cfg.decoder)]
     line = ["--pe", cfg.named, *settings_said(cfg)]
@@ -62,11 +61,11 @@ def words_of(cfg: Model) -> list[str]:
     return line + [word for name, x in fields.items() for word in ("--model", f"{name}={text.shown(x)}")]
 
 
-def size_words(cfg: Model) -> list[str]:
+def size_words(cfg: Config) -> list[str]:
     """The arguments of `train` that are left out there; of a pair the decoder's, and no length, which is the
     task's.
     """
-    if isinstance(cfg, Pair):
+    if cfg.encoder:
         return size_words(cfg.decoder)[:-2]
     sizes = {"layers": cfg.layers, "width": cfg.C, "heads": cfg.H, "kv-heads": cfg.G, "ff": cfg.F}
     words = [word for name, n in sizes.items() if n is not None for word in (f"--{name}", str(n))]
@@ -81,13 +80,13 @@ def settings_said(cfg: Config, of: str = "") -> Iterator[str]:
             yield from ("--set", f"{before}{key}={text.shown(value)}")
 
 
-def described(path: str, found: Found, cfg: Model | None, missing: str) -> dict[str, Any]:
+def described(path: str, found: Found, cfg: Config | None, missing: str) -> dict[str, Any]:
     """All of it as data."""
     of_all = huggingface.all_layers(found) if cfg is None else cfg
     left_out: str | None = f"all but the rotations: {missing}"
     if cfg:
         left_out = None
-    if isinstance(cfg, Pair) and cfg.encoder.layers != cfg.decoder.layers:
+    if cfg and cfg.encoder and cfg.encoder.layers != cfg.decoder.layers:
         left_out = f"that the encoder has {counted(cfg.encoder.layers, 'layer')}"
     return {
         "path": path,

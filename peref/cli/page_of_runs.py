@@ -23,7 +23,6 @@ from peref.lab.comparison_report import embedded, measured_with
 from peref.lab.panels import Image, Panel
 from peref.lab.run_report import SHARE_RIGHT, Looked
 from peref.page import html_page, html_table, td
-from peref.pair import Pair
 from peref.vocabulary import Vocabulary
 
 READ = 32768  # bytes of held-out text
@@ -86,7 +85,7 @@ def looked(given: Given, named: str | None) -> Looked:
         of = {"text": corpus.name, "corpus": corpus.sha256, "tokens": part.size - 1}
         of |= {"protocol": str(Protocol())}
         check_evaluation(cfg, params, part, longest)
-    prompt = None if isinstance(cfg, Pair) else prompt_of(given, known, held, end)
+    prompt = None if cfg.encoder else prompt_of(given, known, held, end)
     be = backend_of(given, found.dtype)
     given.say("run", f"{run.folder}{found.how}")
     if exercise:

@@ -15,12 +15,11 @@ from peref.config import Config
 from peref.errors import Damaged, Misuse, counted
 from peref.huggingface import load_json
 from peref.ops.place import At
-from peref.pair import Model, Pair
 from peref.porting import load, names_of, one_or_two
 from peref.porting.files import CONFIG, mapped, published
 from peref.porting.tensors import copied
 from peref.runs import open_run
-from peref.trace import byte_count, check_trace, halves, layers_of, trace, trace_layer, write
+from peref.trace import byte_count, check_trace, layers_of, trace, trace_layer, write
 from peref.xp import Arrays
 
 
@@ -73,7 +72,7 @@ def command(given: Given) -> Document:
         source = None if given.source is None else as_row(given.source)
         T, layers = tokens.size, chosen_layers(given.layers, cfg)
     S = 0 if source is None else source.size
-    at = placed(halves(cfg)[""], T, given.place)
+    at = placed(cfg, T, given.place)
     check_trace(cfg, T, layers, dtype, given.gradients, S)
     size = byte_count(cfg, T, layers, dtype, given.gradients, alone, S)
     behind = f" behind {counted(S, 'token')} of a source" if S else ""
@@ -111,7 +110,7 @@ def placed(cfg: Config, T: int, path: str | None) -> At:
         raise Misuse(f"{path}: {what}: {error}") from error
 
 
-def chosen_layers(said: str | None, cfg: Model) -> list[int]:
+def chosen_layers(said: str | None, cfg: Config) -> list[int]:
     try:
         return [*layers_of(cfg)] if said is None else sorted({int(word) for word in said.split(",")})
     except ValueError as error:
@@ -147,8 +146,8 @@ def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, 
     return found.cfg, params, str(found.run.folder), imported.get("model"), found.vocabulary
 
 
-def refuse_two(cfg: Model, name: str) -> None:
-    if isinstance(cfg, Pair):
+def refuse_two(cfg: Config, name: str) -> None:
+    if cfg.encoder:
         raise Misuse(f"{name} is an encoder and a decoder; trace its run whole, with --source and --prompt")
 
 

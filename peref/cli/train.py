@@ -25,7 +25,6 @@ from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse, counted
 from peref.evaluate import in_units, model_of, weights_of
 from peref.masking import CHOSEN
-from peref.pair import Pair
 from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
 from peref.settings import choose, model_fields
@@ -217,14 +216,14 @@ def on_task(given: Given, said: dict[str, Any]) -> New:
     return cfg, recipe, exercise, spec
 
 
-def pair_of(given: Given, said: dict[str, Any]) -> Pair:
+def pair_of(given: Given, said: dict[str, Any]) -> Config:
     """The encoder and the decoder that the options mean."""
     of_both = {name: value for name, value in said.items() if name not in ("R", "layout")}
     decoder = shaped(given.shape, **said | {"cross": True})
     mine = [one for one in given.settings if one.startswith(OF_ENCODER)]
     try:
         before = choose(given.encoder, mine, OF_ENCODER)
-        return Pair(shaped(given.shape, **of_both | before | {"causal": False}), decoder)
+        return replace(decoder, encoder=shaped(given.shape, **of_both | before | {"causal": False}))
     except Misuse as error:
         raise Misuse(f"--encoder {given.encoder}: {error}") from None
 
@@ -248,7 +247,7 @@ def go_on(given: Given) -> Work:
 def already_finished(run: Run) -> Misuse:
     if not run.record["steps"]:  # what was imported
         what, use = "train on from it with", text.command("train", "--from", run.folder, "--data", "TEXT")
-        if isinstance(model_of(run), Pair):
+        if model_of(run).encoder:
             what, use = "use it with", text.command("generate", run.folder, "--prompt", "TEXT")
         return Misuse(f"{run.folder} was imported, not trained here; {what}: {use}")
     look = text.command("eval", run.folder, *files_of(run))
@@ -330,8 +329,8 @@ def introduce(
     """What runs, on what, where, and what there is to beat."""
     say = given.say
     cfg, recipe = model_of(run), Recipe.from_json(run.record["recipe"])
-    decoder = cfg.decoder if isinstance(cfg, Pair) else cfg
-    like_it = f"; an encoder like it of {cfg.encoder.layers}" if isinstance(cfg, Pair) else ""
+    decoder = cfg.decoder
+    like_it = f"; an encoder like it of {cfg.encoder.layers}" if cfg.encoder else ""
     say("model", f"{start['parameters']:,} parameters: {sizes_of(decoder)}{like_it}")
     for label, words in found.cycles(cfg).items():
         say(label, words)

@@ -4,20 +4,18 @@ Not here: whether a difference matters, what is stored (weights), one config alo
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from peref.cli import text
-from peref.config import AROUND, Config
+from peref.config import AROUND, OF_FIELDS, Config
 from peref.errors import Misuse, counted, in_runs
 from peref.hooks import softmax_scale
 from peref.huggingface import Found
 from peref.member import SHARPER, settings_of
-from peref.pair import Pair
 
 # fields of Config that are not of each layer, beside AROUND
 SIZES_OF_A_MODEL = ("L", "V", "C", "layers", "H", "G", "D", "F")
-BY_LAYER = {"pe", "window", "layout", "R", "experts"}  # a layer has its own, or the model's
+BY_LAYER = {"window", "layout", "R", "experts"}  # a layer has its own, or the model's
 
 Read = tuple[str, Found, Config | None, str]  # path, rotations, the model, what is missing where that is none
 
@@ -27,10 +25,10 @@ def of_both(first: tuple[str, Found, Any, str], second: tuple[str, Found, Any, s
     Misuse where one alone is of that kind.
     """
     both = (first, second)
-    if (kinds := {isinstance(cfg, Pair) for _, _, cfg, _ in both}) == {False}:
+    if (kinds := {bool(cfg and cfg.encoder) for _, _, cfg, _ in both}) == {False}:
         return differences(first, second)
     if len(kinds) > 1:
-        path = next(path for path, _, cfg, _ in both if isinstance(cfg, Pair))
+        path = next(path for path, _, cfg, _ in both if cfg and cfg.encoder)
         raise Misuse(f"{path} is of an encoder and a decoder; it can be compared with another such pair")
     of = lambda half: [(path, found, getattr(cfg, half), missing) for path, found, cfg, missing in both]
     return {half: differences(*of(half)) for half in ("encoder", "decoder")}
@@ -73,7 +71,7 @@ def differences(first: Read, second: Read) -> dict[str, Any]:
 
 def model_facts(cfg: Config) -> dict[str, Any]:
     """What is the same in all layers, or stands around them."""
-    return {field.name: getattr(cfg, field.name) for field in fields(cfg) if field.name not in BY_LAYER}
+    return {name: getattr(cfg, name) for name in OF_FIELDS if name not in BY_LAYER}
 
 
 def encoding_facts(cfg: Config, n: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ SHARE_RIGHT = "share exactly right"
 class Looked:
     """A run and what was measured of it.
 
-    cfg         a Config, or a Pair, whose attention is not looked at
+    cfg         of a model; of an encoder and a decoder attention is not looked at
     measure     bits/byte or bits/token of a text, SHARE_RIGHT of a task; rows: of its evaluation by length
     measured    by run, step, text or task, protocol and environment
     queries     the places of the rows of attention; heads: name -> weights [rows,T], NaN where not seen

@@ -13,7 +13,6 @@ from peref.huggingface.facts import NO_ROTATION, OWN
 from peref.huggingface.keys import Keys, text_of
 from peref.huggingface.rotation import frequencies, period
 from peref.member import SHARPER
-from peref.pair import Model, Pair
 from peref.porting.families import FAMILIES, NOT_HERE, READ, WHY, Family, Theirs
 from peref.porting.names import PAIRS, PUBLIC_NAMES
 from peref.porting.tensors import ends_of, same_embedding
@@ -50,8 +49,8 @@ def config_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = Non
     return Config(**fields_of(family, given))
 
 
-def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Pair:
-    """The Pair of an encoder and a decoder whose config.json says `public`. Its `tensors`, by their public
+def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Config:
+    """The decoder, with its encoder, whose config.json says `public`. Its `tensors`, by their public
     names, say whether the head is the embedding, as they do in transformers 5, whose T5Config writes that the
     two are tied in any case; without them tie_word_embeddings says it. Raises Misuse as config_of does, and
     for what is one model.
@@ -64,10 +63,10 @@ def pair_of(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None)
     decoder = fields | ({} if many is None else {"layers": many})
     if tensors is not None:
         decoder["tied"] = same_embedding(tensors, *ends_of(given["model_type"]))
-    return Pair(Config(causal=False, **fields), Config(cross=True, **decoder))
+    return Config(cross=True, encoder=Config(causal=False, **fields), **decoder)
 
 
-def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Model:
+def one_or_two(public: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> Config:
     """As config_of, or for an encoder and a decoder as pair_of."""
     kind = str(public.get("model_type"))  # it may be anything
     return (pair_of if kind in PAIRS else config_of)(public, tensors)

@@ -10,7 +10,6 @@ import numpy as np
 from peref.config import Config
 from peref.errors import Misuse, few
 from peref.huggingface.facts import NO_ROTATION
-from peref.pair import Model, Pair
 from peref.parameters import shapes_of
 from peref.porting.names import NEEDS, PAIRS, PUBLIC_NAMES
 from peref.store import BFLOAT16
@@ -136,14 +135,12 @@ def to_bfloat16(a: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(BFLOAT16)
 
 
-def half_with(cfg: Model, name: str) -> Config:
+def half_with(cfg: Config, name: str) -> Config:
     """The model that has the parameter of this name: of a pair one of the two."""
-    if isinstance(cfg, Pair):
-        return cfg.encoder if name.startswith("encoder.") else cfg.decoder
-    return cfg
+    return cfg.encoder if cfg.encoder and name.startswith("encoder.") else cfg
 
 
-def rows(whole: Model, kind: str, apart: bool = False) -> Iterator[Row]:
+def rows(whole: Config, kind: str, apart: bool = False) -> Iterator[Row]:
     """Every tensor of a model of these names; of each expert by itself where they are `apart`."""
     have = shapes_of(whole)
     for theirs, ours, words in table(kind):
@@ -170,22 +167,22 @@ def rows(whole: Model, kind: str, apart: bool = False) -> Iterator[Row]:
                     yield Row(at, shapes, over, groups or 1, several and not alone, ones)
 
 
-def kind_of(cfg: Model, kind: str | None) -> str:
+def kind_of(cfg: Config, kind: str | None) -> str:
     """`kind`, or that of the first names that can name all of `cfg`. Raises Misuse where these cannot."""
     if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
     if kind is None:
-        usual = next(iter(PAIRS)) if isinstance(cfg, Pair) else "gpt2" if cfg.norm == "layer" else "llama"
+        usual = next(iter(PAIRS)) if cfg.encoder else "gpt2" if cfg.norm == "layer" else "llama"
         kind = next((one for one in (usual, *PUBLIC_NAMES) if not misfit(cfg, one)), usual)
     if words := misfit(cfg, kind):
         raise Misuse(words)
     return kind
 
 
-def misfit(whole: Model, kind: str) -> str:
+def misfit(whole: Config, kind: str) -> str:
     """What these names cannot name of a model, in words; "" where they name all of it."""
     cfg = half_with(whole, "")
-    if (kind in PAIRS) != isinstance(whole, Pair):
+    if (kind in PAIRS) != bool(whole.encoder):
         return f"the names of {kind} mean {'an encoder and a decoder' if kind in PAIRS else 'one model'}"
     for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
         if (has := getattr(cfg, field)) != wanted:
@@ -218,7 +215,7 @@ def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...
 
 def load(
     arrays: Mapping[str, Any],
-    cfg: Model,
+    cfg: Config,
     kind: str | None = None,
     *,
     dtype: Any = None,
@@ -263,7 +260,7 @@ def load(
 
 
 def unload(
-    params: Mapping[str, Any], cfg: Model, kind: str | None = None, *, prefix: str | None = None
+    params: Mapping[str, Any], cfg: Config, kind: str | None = None, *, prefix: str | None = None
 ) -> Arrays:
     """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under
     their public names.

@@ -16,7 +16,6 @@ from peref.errors import explained as unreadable
 from peref.evaluate import weights_of
 from peref.golden.spec.files import LONGEST_HEADER, Tensor, read_tensors, strict_json, whole_header
 from peref.golden.spec.rule import ROUNDOFF, Verdict
-from peref.pair import model_from_json
 from peref.parameters import half_of
 from peref.passes import Memory
 from peref.porting import load, names_of
@@ -215,7 +214,7 @@ def renamed(came: Mapping[str, Tensor], words: Mapping[str, Any]) -> tuple[dict[
     whatever shape they are; and the public name of each.
     """
     found, public = dict[str, Tensor](), dict[str, str]()
-    for row in rows(model_from_json(words["config"]), words["names"]) if words.get("names") else ():
+    for row in rows(Config.from_json(words["config"]), words["names"]) if words.get("names") else ():
         if x := came.get(theirs := f"{OF_PARAMETER}{row.theirs}"):
             fits = x.bits.shape == row.public_shape
             parts = row.parted(x.bits, None) if fits else dict.fromkeys(row.ours, x.bits)

@@ -4,7 +4,6 @@ none; other positions and another mask.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from functools import partial
 from itertools import permutations
 from typing import Any, Literal, get_args, get_origin
@@ -23,7 +22,7 @@ FORGET: dict[str, dict[str, Any]] = {  # what means nothing any more where a fie
     "qk_norm": {"qk_norm_over": "head"},
 }
 LENGTHS = [2**n for n in range(4, 18)]  # that a model may have been trained for
-OF_SHAPES = {"pe", "L", "V", "C", "layers", "H", "G", "D", "F", "R", "window", "experts", "cross", "layout"}
+OF_SHAPES = {"L", "V", "C", "layers", "H", "G", "D", "F", "R", "window", "experts", "cross", "layout"}
 
 
 def phrase(setting: str, value: Any) -> str:
@@ -176,9 +175,9 @@ def of_values(engine: Engine, layer: int) -> Iterator[tuple[Callable[[float], Sa
     for setting, value in values_of(cfg, layer % len(cfg.pe)).items():
         if fit(value):
             yield partial(with_value, cfg, layer, setting), value
-    for field in fields(cfg):
-        if field.name not in OF_SHAPES and fit(value := getattr(cfg, field.name)):
-            yield partial(with_field, cfg, field.name), value
+    for name in OF_FIELDS:
+        if name not in OF_SHAPES and fit(value := getattr(cfg, name)):
+            yield partial(with_field, cfg, name), value
 
 
 def of_factors(engine: Engine, layer: int) -> Iterator[tuple[Callable[[float], Said], float]]:
@@ -202,9 +201,9 @@ def with_field(cfg: Config, name: str, value: Any) -> Said:
 def of_fields(engine: Engine, _: int) -> Iterator[Said]:
     """Each field with other values; what sizes are is not among them."""
     cfg = engine.cfg
-    for field in (field for field in fields(cfg) if field.name not in OF_SHAPES):
-        name, value = field.name, getattr(cfg, field.name)
-        for other in dict.fromkeys([*neighbours(name, value, OF_FIELDS[name], cfg), field.default]):
+    for name in (name for name in OF_FIELDS if name not in OF_SHAPES):
+        value = getattr(cfg, name)
+        for other in dict.fromkeys([*neighbours(name, value, OF_FIELDS[name], cfg), getattr(Config, name)]):
             if other != value:
                 yield with_field(cfg, name, other)
 

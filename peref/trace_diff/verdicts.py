@@ -17,10 +17,9 @@ from peref.config import Config
 from peref.golden.compute.noise import NoisyTape, bare, rounding
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
-from peref.pair import model_from_json
 from peref.passes import Memory
 from peref.rng import generator
-from peref.trace import OF_LAYER, halves, trace
+from peref.trace import OF_LAYER, trace
 from peref.trace_diff.evidence import kept_in
 from peref.trace_diff.steps import Engine, follow, group_of, layer_and_step, taken
 from peref.xp import Arrays
@@ -195,10 +194,10 @@ class Traces:
         more than their size says where what is summed cancels, p (g - sum p g) in a softmax that is peaked.
         """
         words, params = self.pair or (self.words, self.params)
-        cfg, tokens = model_from_json(words["config"]), np.asarray(words["tokens"])
+        cfg, tokens = Config.from_json(words["config"]), np.asarray(words["tokens"])
         noise = at_random("gradients")
         place = (words.get(key) for key in ("positions", "seg", "n"))
-        how: dict[str, Any] = {"gradients": True, "at": halves(cfg)[""].place(*tokens.shape, *place)}
+        how: dict[str, Any] = {"gradients": True, "at": cfg.place(*tokens.shape, *place)}
         how["source"] = np.asarray(words["encoder_tokens"]) if "encoder_tokens" in words else None
         once = lambda: trace(cfg, params, tokens, tape=NoisyTape(noise), **how)
         return moved_by(once, {name: x.wide for name, x in self.ours.items() if name.startswith("gradient.")})

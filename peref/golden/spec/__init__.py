@@ -1,7 +1,6 @@
 """What the specification says, and the files that say it.
 
-cases      what a case is and why it exists; which levels there are
-models     cases above one operation: block, model, step, trace; a case from its words
+cases      what a case is and why it exists; which levels there are; a case from its words
 files      tensor files and JSON that others wrote: nothing is believed before it is checked
 checksums  the bytes of golden files, in a folder or an archive, held against their digests
 entries    the words and tensors of each case as they stand in the files
