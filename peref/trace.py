@@ -229,20 +229,10 @@ def next_tokens(tokens: np.ndarray, seg: np.ndarray | None, late: int = 1) -> np
     return np.where(hidden, -1, np.roll(tokens, -late, 1)).astype(np.int64)
 
 
-def noted_pass(
-    notes: Notes,
-    chosen: list[int],
-    end: Callable,
-    cfg: Config,
-    params: Arrays,
-    tokens: Any,
-    at: At,
-    memory: Memory | None = None,
-) -> Any:
+def noted_pass(notes: Notes, chosen: list[int], end: Callable, this: Pass, tokens: Any) -> Any:
     """What end(pass, x) makes of what leaves the last layer of a pass over `tokens`."""
-    this = pass_over(cfg, params, tokens, at, PLAIN, memory)
     x = notes.note("embedded", embed(this, tokens))
-    for layer in range(cfg.layers):
+    for layer in range(this.cfg.layers):
         x = one_layer(this, notes, layer, x) if layer in chosen else block(this, layer, x, None)[0]
     return end(replace(this, be=replace(PLAIN, note=notes.note)), x)
 
@@ -274,11 +264,13 @@ def trace(
     leaves = {**params, **watched}
     if cfg.encoder:
         notes.front, p = "encoder.", half_of(leaves, "encoder")
-        x = noted_pass(notes, chosen, last_norm, cfg.encoder, p, given, cfg.encoder.place(1, S))
+        this = pass_over(cfg.encoder, p, given, cfg.encoder.place(1, S), PLAIN)
+        x = noted_pass(notes, chosen, last_norm, this, given)
         notes.front, memory = "", Memory(x, np.ones((1, S), int))
     p = half_of(leaves, "decoder") if memory else leaves
     at = cfg.place(*host.shape) if at is None else at
-    y = notes.note("logits", noted_pass(notes, chosen, head, cfg, p, host, at, memory))
+    this = pass_over(cfg, p, host, at, PLAIN, memory)
+    y = notes.note("logits", noted_pass(notes, chosen, head, this, host))
     if cfg.causal and host.shape[1] > 1:
         loss = notes.note("loss", PLAIN.cross_entropy(y, next_tokens(host, at.seg))[0])
     if not gradients:

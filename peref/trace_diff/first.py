@@ -122,10 +122,8 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
         some, mine = (", ".join([*of][:3]) or "none" for of in (came, ours))
         raise Misuse(f"{second}: no tensor in common with the reference; it has {some}, expected {mine}, ...")
     params, notes = weights_of_trace(words, path)
-    if "encoder" in words["config"]:
-        walk = walk_of_both(ours, came, words, limit, params, notes)
-    else:
-        walk = walk_of(Traces(ours, came, dict(words), limit, params, notes))
+    both = Traces(ours, came, dict(words), limit, params, notes)
+    walk = (walk_of_both if "encoder" in words["config"] else walk_of)(both)
     names = tuple(one["name"] for one in words["tensors"])
     if walk.found and walk.found.name in public:
         known = (f"theirs has it in {public[walk.found.name]}", *walk.found.known)
@@ -133,37 +131,33 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     return replace(walk, of=names, unknown=tuple(strange), came=tuple(came))
 
 
-def walk_of_both(
-    ours: dict[str, Tensor],
-    came: dict[str, Tensor],
-    words: Mapping[str, Any],
-    limit: str,
-    params: Arrays,
-    notes: tuple[str, ...],
-) -> Walk:
+def walk_of_both(t: Traces) -> Walk:
     """The encoder's tensors, then, behind what theirs made, the decoder's and all gradients. Raises Misuse
     where that is not there.
     """
-    front, config, about = "encoder.", dict(words["config"]), {one["name"]: one for one in words["tensors"]}
-    if f"{front}final" not in came:
+    front, config, about = (
+        "encoder.",
+        dict(t.words["config"]),
+        {one["name"]: one for one in t.words["tensors"]},
+    )
+    if f"{front}final" not in t.came:
         raise Misuse(f"theirs has no {front}final, of which the decoder's keys and values are; dump it too")
     inner = lambda some: {n.removeprefix(front): x for n, x in some.items() if n.startswith(front)}
-    first = {"config": config.pop("encoder"), "tokens": words["encoder_tokens"]}
+    first = {"config": config.pop("encoder"), "tokens": t.words["encoder_tokens"]}
     first["tensors"] = [one | {"name": name} for name, one in inner(about).items()]
-    p, q = (half_of(params, part) if params else {} for part in ("encoder", "decoder"))
-    encoder = Traces(inner(ours), inner(came), first, limit, p, notes, front)
+    p, q = (half_of(t.params, part) if t.params else {} for part in ("encoder", "decoder"))
+    encoder = Traces(inner(t.ours), inner(t.came), first, t.limit, p, t.notes, front)
     walk = walk_of(encoder)
     agree, missing = ([f"{front}{name}" for name in some] for some in (walk.agree, walk.missing))
     rest = {name: one for name, one in about.items() if not name.startswith(front)}
-    if walk.found or came.keys().isdisjoint(rest):
+    if walk.found or t.came.keys().isdisjoint(rest):
         found = walk.found and replace(walk.found, name=f"{front}{walk.found.name}")
-        missing += [name for name in rest if name not in came]
+        missing += [name for name in rest if name not in t.came]
         return Walk((*agree,), (*missing,), found, walk.notes)
     memory = Memory(encoder.theirs["final"], np.ones((1, encoder.engine.at.T), int))
-    second = {**words, "config": config, "tensors": [*rest.values()]}
-    mine = {name: ours[name] for name in rest}
-    pair = (words, params)
-    walk = walk_of(Traces(mine, came, second, limit, q, walk.notes, memory=memory, pair=pair))
+    second = {**t.words, "config": config, "tensors": [*rest.values()]}
+    mine = {name: t.ours[name] for name in rest}
+    walk = walk_of(replace(t, ours=mine, words=second, params=q, notes=walk.notes, memory=memory, whole=t))
     return replace(walk, agree=(*agree, *walk.agree), missing=(*missing, *walk.missing))
 
 

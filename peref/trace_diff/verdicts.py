@@ -6,7 +6,7 @@ lies.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -33,8 +33,8 @@ BEYOND_ROUNDING = 0.1  # of the largest number: beyond it nothing is rounding
 @dataclass
 class Traces:
     """Both traces, and the model of the first; of an encoder and a decoder one of them, `front` before the
-    names of its tensors, the `memory` that the second attends to, and what is said of both, with their
-    parameters, whose gradients it has.
+    names of its tensors, the `memory` that the second attends to, and the `whole` of both, whose gradients it
+    has.
     """
 
     ours: dict[str, Tensor]
@@ -45,7 +45,7 @@ class Traces:
     notes: tuple[str, ...] = ()
     front: str = ""
     memory: Memory | None = None
-    pair: tuple[Mapping[str, Any], Arrays] | None = None
+    whole: "Traces | None" = None
 
     @cached_property
     def engine(self) -> Engine:
@@ -193,13 +193,13 @@ class Traces:
         """How far each gradient moves (movement) when all that is computed, both ways, is rounded at random:
         more than their size says where what is summed cancels, p (g - sum p g) in a softmax that is peaked.
         """
-        words, params = self.pair or (self.words, self.params)
+        of, words = self.whole or self, (self.whole or self).words
         cfg, tokens = Config.from_json(words["config"]), np.asarray(words["tokens"])
         noise = at_random("gradients")
         place = (words.get(key) for key in ("positions", "seg", "n"))
         how: dict[str, Any] = {"gradients": True, "at": cfg.place(*tokens.shape, *place)}
         how["source"] = np.asarray(words["encoder_tokens"]) if "encoder_tokens" in words else None
-        once = lambda: trace(cfg, params, tokens, tape=NoisyTape(noise), **how)
+        once = lambda: trace(cfg, of.params, tokens, tape=NoisyTape(noise), **how)
         return moved_by(once, {name: x.wide for name, x in self.ours.items() if name.startswith("gradient.")})
 
     def loose(self, name: str, want: np.ndarray, moved: Any = 0.0) -> Verdict:
