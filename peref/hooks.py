@@ -5,9 +5,8 @@
     mixed           mix, in place of attention
     around          the same encoding with something done before or after a hook
 
-and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms,
-attend_instead. The other functions of an encoding are asked here too: softmax_scale, query_size,
-rate_factors, check_place, longest.
+and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms. The other
+functions of an encoding are asked here too: softmax_scale, query_size, rate_factors, check_place, longest.
 
 pe is a bound encoding (Config.encoding), p its parameters under their bare names, at the place where the
 backend has it: be.place(at).
@@ -199,21 +198,12 @@ def attend_heads(
         new, f = new | {"state": off_tape(state)}, dict(zip(f, rest, strict=True))
     term, row, column = score_terms(be, pe, p, q, k, f, at, table)
     if pe.attend:
-        beside = [(table, term, row, column)] if pe.bias or pe.score else []
-        return attend_instead(be, pe, p, q, k, v, f, at, *beside), new  # [B,H,T,D]
+        beside = [(table, term, row, column)] if pe.bias or pe.score else []  # of others in the layer
+        o = pe.attend(be, p, *map(be.widen, (q, k, v)), f, at, *beside)
+        return in_dtype(o, q.dtype), new  # [B,H,T,D]
     term, scale = in_dtype(term, q.dtype), softmax_scale(pe, q.shape[-1])
     o = be.attention(q, k, v, table, term, row, column, sinks, at=at, scale=scale, softcap=softcap)
     return o, new  # [B,H,T,D]
-
-
-def attend_instead(
-    be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, f: Arrays, at: At, *beside: Any
-) -> Any:
-    """What stands in place of softmax(q k) v, [B,H,T,D]. `beside` are the table and terms of another encoding
-    of the layer, where there are any.
-    """
-    assert pe.attend
-    return in_dtype(pe.attend(be, p, *map(be.widen, (q, k, v)), f, at, *beside), q.dtype)
 
 
 def mixed(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, old: State = None, across: Any = None) -> Any:

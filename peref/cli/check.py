@@ -122,16 +122,16 @@ def command(given: Given) -> Document:
     pick = Pick(given.cases, given.groups, given.flags, given.levels, given.encodings)
     selection.refuse_unknown(pick, book)
     known = {} if given.xfail is None else selection.expected_failures(Path(given.xfail), book)
-    limit, dtypes, vjp = given.limit, given.dtypes, not given.no_vjp
+    dtypes, how = given.dtypes, {"limit": given.limit, "gradients": not given.no_vjp}
     if given.output is not None:
-        reports = [check_tensors(book, tensors, pick, dtypes=dtypes, limit=limit, gradients=vjp)]
+        reports = [check_tensors(book, tensors, pick, dtypes=dtypes, **how)]
     elif given.impl is not None:
         with function_of(given.impl, known_names, given.timeout, given.in_process) as function:
-            reports = [check_function(function, book, pick, dtype, limit, vjp) for dtype in dtypes]
-            reports = reports or first_contact(function, book, pick, limit, vjp)
+            reports = [check_function(function, book, pick, dtype, **how) for dtype in dtypes]
+            reports = reports or first_contact(function, book, pick, **how)
     else:
-        how = (limit, given.timeout, vjp)
-        reports = [check_program(given.program, book, pick, dtype, *how) for dtype in dtypes or ("f64",)]
+        how["seconds"] = given.timeout
+        reports = [check_program(given.program, book, pick, dtype, **how) for dtype in dtypes or ("f64",)]
     report = merged(reports, tuple(known), repeating(given))
     for form, path in given.written:
         store.write_text(path, form(report, book))

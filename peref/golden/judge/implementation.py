@@ -109,35 +109,28 @@ def held(function: Callable, book: Book, pick: Pick, dtype: str) -> tuple[Outcom
 
 
 def check_function(
-    function: Callable,
-    book: Book,
-    pick: Pick,
-    dtype: str,
-    limit: str = "C",
-    vjp: bool = True,
-    single: Report | None = None,
+    function: Callable, book: Book, pick: Pick, dtype: str, *, gradients: bool = True, **how: Any
 ) -> Report:
     """The report on function(case, inputs) -> outputs, None for what it does not claim; in float64 beside
-    `single`, that in float32, where refusals and laws were asked.
+    `single`, that in float32, where refusals and laws were asked. `how` as check_tensors takes it.
     """
     asked = lambda entry: pick(entry) and asked_in(DTYPES[dtype], entry.id)
     # a program is given numbers of the grid in its dtype by Runner, which has one that NumPy has not
-    came, errors = run_function(function, book, asked, "f64" if isinstance(function, Runner) else dtype, vjp)
-    more: Any = {"errors": errors, "asked": DTYPES[dtype], "gradients": vjp, "single": single}
-    more |= {} if single else {"outcomes": held(function, book, pick, dtype)}
-    return check_tensors(book, came, pick, limit=limit, **more)
+    given = "f64" if isinstance(function, Runner) else dtype
+    came, errors = run_function(function, book, asked, given, gradients)
+    how |= {} if "single" in how else {"outcomes": held(function, book, pick, dtype)}
+    how |= {"errors": errors, "asked": DTYPES[dtype], "gradients": gradients}
+    return check_tensors(book, came, pick, **how)
 
 
-def first_contact(
-    function: Callable, book: Book, pick: Pick, limit: str = "C", vjp: bool = True
-) -> list[Report]:
+def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> list[Report]:
     """The reports on a function of which nobody said in which dtype it is to be right: in float32, with
     refusals and laws, and in float64.
 
     What is right in float32 and has no more than its digits in float64, or raises there, has not failed.
     """
-    single = check_function(function, book, pick, "f32", limit, vjp)
-    double = check_function(function, book, pick, "f64", limit, vjp, single)
+    single = check_function(function, book, pick, "f32", **how)
+    double = check_function(function, book, pick, "f64", single=single, **how)
     told = {r.entry.id for r in single.results}
     alone = {case: words for case, words in double.errors.items() if case in told}
     rest = {case: words for case, words in double.errors.items() if case not in told}
@@ -145,20 +138,14 @@ def first_contact(
 
 
 def check_program(
-    program: str,
-    book: Book,
-    pick: Pick,
-    dtype: str,
-    limit: str = "C",
-    seconds: float = SECONDS,
-    vjp: bool = True,
+    program: str, book: Book, pick: Pick, dtype: str, seconds: float = SECONDS, **how: Any
 ) -> Report:
     """The report on a program, which has a folder of its own while it runs. Refusals are sent where it
     says that it refuses.
     """
     with lent_folder() as lent, closing(Runner(program, lent, dtype, seconds)) as runner:
         runner.start()
-        vjp = vjp and runner.supports.get("vjp", True)
-        report = check_function(runner, book, pick, dtype, limit, vjp)
+        how |= {} if runner.supports.get("vjp", True) else {"gradients": False}
+        report = check_function(runner, book, pick, dtype, **how)
         runner.bye()
     return replace(report, skipped=runner.skipped, crashes=runner.crashes)
