@@ -3,11 +3,10 @@ positions.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -134,14 +133,14 @@ def drawing() -> Any:
     return pictures
 
 
+Maps = Sequence[Sequence[Image]]
+Others = Sequence[tuple[str, Subject]]  # behind their words
+
+
 def picture(
-    path: Path,
-    subject: Subject,
-    about: str = "",
-    layers: list[list[Image]] | None = None,
-    others: Mapping[str, Subject] = MappingProxyType({}),
+    path: Path, subject: Subject, about: str = "", layers: Maps = (), others: Others = ()
 ) -> dict[str, Any]:
-    """Draw one encoding, and those of `others` under their words, to `path`; what was drawn, as data."""
+    """Draw one encoding, and `others` under their words, to `path`; what was drawn, as data."""
     if path.suffix not in PICTURE_KINDS:
         raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(PICTURE_KINDS)}")
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
@@ -153,13 +152,13 @@ def picture(
     lines += [f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]
     filled = [hook for hook in HOOKS if getattr(e, hook)]
     title = f"{subject.name}  ({', '.join(filled) or 'no hook'})"
-    for words, other in others.items():
+    for words, other in others:
         panels += [replace(panel, title=f"{words}: {panel.title}") for panel in effects(other)]
         lines.append(f"{words}: {other.name}, {options_of(other)}")
     if subject.under:
         title += f", BUT THE WEIGHTS WERE TRAINED UNDER {subject.under}"
-    store.write_bytes(path, pictures.drawn(path.suffix, title, lines, panels, layers or []))
-    titles = [p.title for p in [*panels, *(image for row in layers or [] for image in row)]]
+    store.write_bytes(path, pictures.drawn(path.suffix, title, lines, panels, layers))
+    titles = [p.title for p in [*panels, *(image for row in layers for image in row)]]
     return {"name": subject.name, "path": str(path), "panels": titles}
 
 
@@ -173,15 +172,12 @@ def short(value: Any) -> str:
     return f"{value[0]:g} ... {value[-1]:g} ({len(value)})" if long else str(value)
 
 
-Drawn = tuple[Subject, str, list[list[Image]], Mapping[str, Subject]]
-
-
-def asked_for(given: Given, name: Any) -> Drawn:
+def asked_for(given: Given, name: Any) -> tuple[Subject, str, Maps, Others]:
     """An encoding as it starts; or that of a layer of a run, words about the run, its attention over a
     prompt, and the first layer of each other kind where none was chosen.
     """
     if given.run is None:
-        return fresh(choose(name, given.settings), given.L), "", [], {}
+        return fresh(choose(name, given.settings), given.L), "", (), ()
     found, layer, prompt = weights_found(open_run(given.run), pe=name), given.layer, given.prompt
     chosen = [] if name is None else [one for one, _ in choose(name)["pe"]]
     if len(chosen) > 1 and chosen != [one for one, _ in found.cfg.pe]:
@@ -213,7 +209,7 @@ def asked_for(given: Given, name: Any) -> Drawn:
     own = cfg.pe == found.cfg.pe
     under_what = "" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named
     subject = lambda n: replace(trained_subject(cfg, found.params, n), under=under_what)
-    others = {f"layer {n}": subject(n) for n in kinds.values() if n != layer}
+    others = [(f"layer {n}", subject(n)) for n in kinds.values() if n != layer]
     trained = f"step {found.step:,}, trained" if found.run.record["steps"] else "as it was imported,"
     about = f"layer {layer} of {found.run.folder}, {trained} with {text.cycle(found.cfg.pe)}"
     about += f" at length {cfg.L:,}"
