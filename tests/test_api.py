@@ -242,7 +242,7 @@ def section(name, things):
 
 def page():
     """The functions of peref, then those of its encodings and ops, module by module."""
-    parts = [section("peref", {name: getattr(peref, name) for name in peref.__all__})]
+    parts = [section("peref", {name: getattr(peref, name) for name in sorted(peref.__all__)})]
     for name in sorted(MODULES):
         module = import_module(name)
         if hasattr(module, "ENCODING"):  # docs/encodings.md has these, and help(peref.get(name))
