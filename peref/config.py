@@ -154,6 +154,9 @@ class Config:
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:
                 wanted = "at least 1" if given < 1 else f"at most {LARGEST_SIZE}"
                 raise Misuse(f"{name} is {given}; expected {wanted}")
+        encoder = self.encoder
+        if encoder is not None and (not isinstance(encoder, Config) or encoder.encoder is not None):
+            raise Misuse(f"encoder is {encoder!r:.60}; expected a Config that has none itself")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         said = [repr(pair) for pair in cycle_pairs(self.pe)]  # long cycles have few members that differ
@@ -174,7 +177,7 @@ class Config:
             if layer.pe.embed and (name := self.pe[n][0]) in later:
                 what = f"{name} is added once, before the first layer"
                 raise Misuse(f"{what}; it can stand in the first member of a cycle, and in no other")
-        if self.encoder:
+        if self.encoder is not None:
             self._check_encoder(self.encoder)
 
     def _fill(self, name: str, value: Any) -> None:
@@ -365,8 +368,12 @@ class Config:
             raise Misuse(f"{what}; was this written by a newer peref?")
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
-        encoder = {"encoder": cls.from_json(data["encoder"])} if "encoder" in data else {}
-        return cls(**{**data, **encoder})
+        if "encoder" in data:
+            encoder = data["encoder"]
+            if isinstance(encoder, Mapping) and "encoder" in encoder:
+                raise Misuse("a model whose encoder has an encoder; was this written by peref?")
+            data = {**data, "encoder": cls.from_json(encoder)}
+        return cls(**data)
 
 
 OF_FIELDS = get_type_hints(Config)  # it takes longer than to look at a value

@@ -381,6 +381,7 @@ def test_what_a_process_started_ends_with_it(gpu):
     )
     child, before = gpu.Child([sys.executable, "-c", code]), time.monotonic()
     while not child.said()[0]:
+        assert time.monotonic() - before < 90
         time.sleep(0.01)
     assert child.ended(0.1) == (None, "1\n", "")
     assert time.monotonic() - before < 90

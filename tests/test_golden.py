@@ -28,7 +28,7 @@ from peref.golden.compute.operation import rounded
 from peref.golden.compute.reference import expected, inputs, reference
 from peref.golden.judge import declared
 from peref.golden.judge.implementation import run_function
-from peref.golden.judge.judged import check_tensors
+from peref.golden.judge.judged import check_tensors, first_wrong
 from peref.golden.judge.report import NothingRan
 from peref.golden.judge.selection import Pick, everything
 from peref.golden.judge.text import failure_block
@@ -331,6 +331,19 @@ def test_rows_of_padding_that_alone_are_wrong_are_told(book):
     assert "right         all but rows of padding, where 0 is expected" in said()
     rows[entry.input("seg") != 0] += 1
     assert "padding, where" not in said()
+
+
+def test_what_is_wrong_throughout_is_told_of_every_output_with_padding(book):
+    """Of keys too, which in cross attention have rows of padding of their own."""
+    asked = set()
+    for entry in book.entries.values():
+        for name in entry.outputs if "seg" in entry.words["inputs"] else ():
+            want = entry.want(name)
+            if want.dtype.kind == "f":
+                said = first_wrong(entry, name, want + 1, want, np.ones(want.shape, bool))[1]
+                assert not any("padding" in one for one in said)
+                asked.add((entry.words["level"], name))
+    assert ("cross", "vjp.k") in asked
 
 
 def test_a_small_error_in_one_element_is_found(book):

@@ -267,6 +267,12 @@ def test_rates_of_both():
             lambda: shaped("llama", **SIZES | {"V": 8}, cross=True, encoder=pair_of().encoder),
             "V is 9 in the encoder and 8 in the decoder",
         ),
+        (lambda: replace(pair_of(), encoder=5), "encoder is 5; expected a Config that has none itself"),
+        (lambda: replace(pair_of(), encoder=pair_of()), "expected a Config that has none itself"),
+        (
+            lambda: Config.from_json({"pe": [], "encoder": {"pe": [], "encoder": {}}}),
+            "a model whose encoder has an encoder",
+        ),
         (lambda: Config(cross=True, residual="parallel"), "cross is True, but residual is parallel"),
         (
             lambda: model.logits(Config(cross=True), model.init(Config(cross=True)), TOKENS),

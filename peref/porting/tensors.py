@@ -181,11 +181,10 @@ def kind_of(cfg: Config, kind: str | None) -> str:
 
 def misfit(whole: Config, kind: str) -> str:
     """What these names cannot name of a model, in words; "" where they name all of it."""
-    cfg = half_with(whole, "")
     if (kind in PAIRS) != bool(whole.encoder):
         return f"the names of {kind} mean {'an encoder and a decoder' if kind in PAIRS else 'one model'}"
     for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
-        if (has := getattr(cfg, field)) != wanted:
+        if (has := getattr(whole, field)) != wanted:
             return f"{field} is {has!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
     named = {name for row in rows(whole, kind) for name in row.ours}
     have = shapes_of(whole)

@@ -135,11 +135,8 @@ def walk_of_both(t: Traces) -> Walk:
     """The encoder's tensors, then, behind what theirs made, the decoder's and all gradients. Raises Misuse
     where that is not there.
     """
-    front, config, about = (
-        "encoder.",
-        dict(t.words["config"]),
-        {one["name"]: one for one in t.words["tensors"]},
-    )
+    front, config = "encoder.", dict(t.words["config"])
+    about = {one["name"]: one for one in t.words["tensors"]}
     if f"{front}final" not in t.came:
         raise Misuse(f"theirs has no {front}final, of which the decoder's keys and values are; dump it too")
     inner = lambda some: {n.removeprefix(front): x for n, x in some.items() if n.startswith(front)}

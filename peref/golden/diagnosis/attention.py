@@ -207,12 +207,13 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     p, room = weights_of(answer, case)
     if answer.wide("probabilities") is None:
         yield from of_blind(answer, case)
-    few_digits = "probabilities" not in answer.got and not answer.far("out")
+    read = "probabilities" not in answer.got
+    few_digits = read and answer.got["out"].dtype in ("F16", "BF16") and not answer.far("out")
     if p is None or few_digits or answer.right("probabilities"):
         return
     g = answer.want("probabilities")
     see = np.broadcast_to(case.at.see, g.shape)
-    unsure = see & (g < np.maximum(1e-6, 1e3 * room))
+    unsure = see & (g < (np.maximum(1e-6, 1e3 * room) if read else 1e-6))
     with np.errstate(invalid="ignore"):
         more, less = (p != 0) & ~see, (p == 0) & see & ~unsure
     t, s = np.arange(case.T)[:, None], np.arange(case.T)

@@ -10,28 +10,27 @@ from dataclasses import replace
 import numpy as np
 
 from peref.golden.diagnosis.answer import Answer, Trap
-from peref.golden.diagnosis.support import ENOUGH, HALF, LIKE, Said
+from peref.golden.diagnosis.support import HALF, LIKE, Said
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
 
 
 def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
-    """The near misses stored for this tensor whose every probe came, and which are not all right."""
+    """The near misses stored for this tensor whose every probe came; none in float64, of which more digits
+    would have to be stored.
+    """
     want, (a, b) = entry.want(name), entry.budget(name)
     if got.wide.shape != want.shape or a is None or b is None:
         return []
-    found, came = [], got
-    if got.dtype == "F64":  # seven digits are those of float32
-        with np.errstate(over="ignore"):
-            came = Tensor("F32", got.bits.astype(np.float32))
+    found = []
     for miss in entry.words["near_miss"]:
         if miss["tensor"] == name:
             places, values = parsed_probes(miss["probes"])
             if len(places) and places.max() < want.size:
                 part = lambda x, places=places: np.asarray(x).reshape(-1)[places]
                 room = 2e-7 * np.abs(values) / 2.0**-24 / 4  # values have seven digits
-                mine, budget = Tensor(came.dtype, part(came.bits)), (part(a) + np.abs(values), part(b) + room)
+                mine, budget = Tensor(got.dtype, part(got.bits)), (part(a) + np.abs(values), part(b) + room)
                 if verdict_on(mine, values, *budget, entry.words["depth"]).passes:
                     found.append(Trap(miss["trap"], miss["words"]))
     return found
@@ -94,14 +93,15 @@ NOTHING = "no bug that was tried gives what came"
 
 
 def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: float) -> dict[str, Said]:
-    """What the near misses say: those that came exactly, for the share of the cases that have them stored,
-    else those the error points to; little where a guess gives everything.
+    """What the near misses say where no guess gives half of what failed: those that came exactly, for the
+    share of the cases that have them stored, else those the error points to.
 
-    Where a guess of the same flag, which does not give all, gives what came in that case, the near miss says
-    nothing of its own. Traps of COMPUTED are guessed with any parameter: they would have been found, and no
-    error points to them.
+    Where a guess of the same flag gives what came in that case, the near miss says nothing of its own. Traps
+    of COMPUTED are guessed with any parameter: they would have been found, and no error points to them.
     """
     found: dict[str, Said] = {}
+    if best > HALF:
+        return found
 
     def add(trap: Trap, weight: float, evidence: str, confirmed: bool = True) -> None:
         one = found.get(trap.flag, Said(replace(trap, evidence=evidence), 0.0, None, confirmed))
@@ -111,14 +111,12 @@ def of_near_misses(bad: list[Answer], guessed: dict[str, list[Said]], best: floa
     for answer, some in zip(bad, stored, strict=True):
         exact = [trap for trap, came in some.items() if came]
         for trap in exact:
-            parts = [one for one in guessed.get(trap.flag, ()) if not one.whole]
-            if best <= ENOUGH and any(one.explains(answer) for one in parts):
+            if any(one.explains(answer) for one in guessed.get(trap.flag, ())):
                 continue
-            computed = trap.flag.startswith(COMPUTED)
-            weight = (0.0 if computed else 0.2) if best > ENOUGH else 0.4 if computed else 0.9
+            weight = 0.4 if trap.flag.startswith(COMPUTED) else 0.9
             evidence = f"the numbers stored of this bug came in {answer.entry.id}, to all their digits"
             add(trap, weight * share_of(trap.flag, stored) / len(exact), evidence)
-    for answer in bad if not found and best < HALF else ():
+    for answer in () if found else bad:
         own = own_flags(answer)
         for cosine, trap in likeness(answer)[:3]:
             if cosine > LIKE and (trap.flag in own if own else not trap.flag.startswith(COMPUTED)):

@@ -118,7 +118,7 @@ def check_function(
     # a program is given numbers of the grid in its dtype by Runner, which has one that NumPy has not
     given = "f64" if isinstance(function, Runner) else dtype
     came, errors = run_function(function, book, asked, given, gradients)
-    how |= {} if "single" in how else {"outcomes": held(function, book, pick, dtype)}
+    how |= {} if how.get("single") else {"outcomes": held(function, book, pick, dtype)}
     how |= {"errors": errors, "asked": DTYPES[dtype], "gradients": gradients}
     return check_tensors(book, came, pick, **how)
 

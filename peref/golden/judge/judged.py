@@ -200,11 +200,12 @@ def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple
 
 
 def padding_alone(entry: Entry, axes: str, wrong: Any) -> bool:
-    """Whether nothing is wrong but rows of padding."""
-    if "seg" not in entry.words["inputs"] or axes[:1] != "B" or "T" not in axes:
+    """Whether nothing is wrong but rows of padding, of what has a row for each token."""
+    seg = "seg_keys" if entry.words["level"] == "cross" and "G" in axes else "seg"
+    if seg not in entry.words["inputs"] or axes[:1] != "B" or "T" not in axes:
         return False
     rows = wrong.any(tuple(n for n, letter in enumerate(axes) if letter not in "BT"))
-    return not rows[entry.input("seg") != 0].any()
+    return not rows[entry.input(seg) != 0].any()
 
 
 def right_tokens(entry: Entry, name: str, wrong: Any) -> str:
