@@ -9,10 +9,11 @@ import pytest
 from check import gradient, same
 from generated import chunked, config, layer_input, lists, logits, loop, tokens, weights
 
-from peref import model
+from peref import backends, model
 from peref.encodings import files
 
-COPE = import_module(files()["cope"])
+COPE, NUMBA = import_module(files()["cope"]), backends.get("numba")
+BOTH = [(COPE.interpolate, np.float64), (NUMBA.recurrences["interpolate"], np.float32)]
 
 
 def term(cfg, p, q, k, at):
@@ -67,19 +68,45 @@ def test_what_is_not_seen_counts_nothing(rng):
         assert not ds[~see].any()
 
 
-def test_at_a_whole_number_no_gradient_reaches_the_gates():
+@pytest.mark.parametrize(("op", "dtype"), BOTH)
+def test_at_a_whole_number_no_gradient_reaches_the_gates(op, dtype):
     """Two gates of a half make p = 1, where both neighbours are row 1: the code's autograd gives 0 there.
     A quarter more has a slope.
     """
-    z = np.array([[[[0.0, 1.0, 5.0], [0.0, 1.0, 5.0]]]])
+    z = np.array([[[[0.0, 1.0, 5.0], [0.0, 1.0, 5.0]]]], dtype)
+    close = 8 * np.finfo(dtype).eps
     # gates 1/2 and 1/2, or 3/4 and 3/4: p = 1, or 3/2 on the way from row 1 to row 2
     for logit, slope in ((0.0, 0.0), (np.log(3.0), 4.0)):
-        y, saved = COPE.interpolate.forward(z, np.full((1, 1, 2, 2), logit), at=model.At.of(2), scale=1.0)
+        y, saved = op.forward(z, np.full((1, 1, 2, 2), logit, dtype), at=model.At.of(2), scale=1.0)
         g = 1 / (1 + np.exp(-logit))
-        same(y[0, 0, 1, 0], np.float64(1.0 if logit == 0 else 3.0), 1e-15)
-        dz, ds = COPE.interpolate.backward(saved, np.array([[[[0.0, 0.0], [1.0, 0.0]]]]))
-        same(ds[0, 0, 1], np.full(2, slope * g * (1 - g)), 1e-15)
-        same(dz[0, 0, 1], np.array([0.0, 1.0, 0.0] if logit == 0 else [0.0, 0.5, 0.5]), 1e-15)
+        same(y[0, 0, 1, 0], dtype(1.0 if logit == 0 else 3.0), close)
+        dz, ds = op.backward(saved, np.array([[[[0.0, 0.0], [1.0, 0.0]]]], dtype))
+        same(ds[0, 0, 1], np.full(2, slope * g * (1 - g), dtype), close)
+        same(dz[0, 0, 1], np.array([0.0, 1.0, 0.0] if logit == 0 else [0.0, 0.5, 0.5], dtype), close)
+
+
+@pytest.mark.parametrize(("op", "dtype"), BOTH)
+def test_a_logit_that_is_not_finite(rng, op, dtype):
+    """NaN reaches the keys whose counts hold it, and row 0; a gate of -inf counts nothing."""
+    z, s = rng.standard_normal((1, 1, 4, 5)).astype(dtype), rng.standard_normal((1, 1, 4, 4)).astype(dtype)
+    s[0, 0, 3, 1] = np.nan
+    y, saved = op.forward(z, s, at=model.At.of(4), scale=1.0)
+    assert np.isnan(y[0, 0, 3]).tolist() == [True, True, False, False]
+    assert np.isfinite(y[0, 0, :3]).all()
+    dz, ds = op.backward(saved, np.ones(s.shape, dtype))
+    assert np.isnan(dz[0, 0, 3]).tolist() == [True, False, False, False, False]
+    assert np.isnan(ds[0, 0, 3]).tolist() == [False, True, False, False]
+    s[0, 0, 3, 1] = -np.inf
+    y, saved = op.forward(z, s, at=model.At.of(4), scale=1.0)
+    assert y[0, 0, 3, 1] == y[0, 0, 3, 2]
+    assert op.backward(saved, np.ones(s.shape, dtype))[1][0, 0, 3, 1] == 0
+
+
+def test_of_no_sequence_nothing_comes():
+    op = NUMBA.recurrences["interpolate"]
+    z, s = np.zeros((0, 2, 3, 4), np.float32), np.zeros((0, 2, 3, 3), np.float32)
+    y, saved = op.forward(z, s, at=model.At.of(3), scale=1.0)
+    assert [x.shape for x in (y, *op.backward(saved, y))] == [s.shape, z.shape, s.shape]
 
 
 def test_long_counts_are_right_in_float32():

@@ -169,6 +169,20 @@ def test_cells_of_every_shape(at, alike):
     both("interpolate", [random(3, 2, T, 9), 3 * random(3, 2, T, S)], {"at": at, "scale": 0.3})
 
 
+def test_an_array_whose_numbers_lie_at_odd_addresses_is_refused():
+    packed = np.zeros((3, 5), [("x", "<f4", (7,)), ("flag", "u1")])["x"]
+    with pytest.raises(Misuse, match=re.escape("matmul: strides [145, 29, 4] do not divide by 4 bytes")):
+        NUMBA.matmul(packed, np.ones((3, 7, 2), np.float32))
+
+
+def test_what_global_tokens_leave_hidden_may_be_anything():
+    at = At.of(12).within(3, None, 1)
+    q, k, v, _ = (x.astype(np.float32) for x in arrays(1, 2, 2, 12, 12, 8, at))
+    term = np.where(at.see, np.float32(0.5), np.float32(np.nan))
+    want = NUMBA.attention(q, k, v, None, np.full_like(term, 0.5), at=at, scale=0.3)
+    same(NUMBA.attention(q, k, v, None, term, at=at, scale=0.3), want, 0)
+
+
 def test_an_index_beyond_the_rows_is_refused():
     for n in (-1, 8):
         with pytest.raises(Misuse, match=re.escape(f"the index is int64, {min(n, 7)} to {max(n, 7)}")):
@@ -206,7 +220,7 @@ def test_attention_with_every_addition(term, row, column, table):
     )
 
 
-def test_attention_with_a_term_whose_keys_lie_apart():
+def test_attention_with_an_addition_whose_keys_lie_apart():
     q, k, v, t = arrays(2, 4, 2, 70, 300, 8, LATE)
     term = random(2, 4, 300, 70).swapaxes(2, 3)
     both("attention", [q, k, v, t, term], {"at": LATE, "scale": 0.35})

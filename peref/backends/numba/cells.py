@@ -117,7 +117,7 @@ def counts(gate, low, beyond, s, first, stop, last):
     count = 0.0
     for k in range(stop - 1, first - 1, -1):
         if s[k] == -np.inf:
-            gate[k] = 0
+            gate[k] = 0  # logistics gives 2e-35
         count += gate[k]
         p = min(count, last) if count == count else 0.0
         low[k] = int(p)
@@ -159,7 +159,8 @@ def interpolate_backward_chunk(chunk, dz, ds, z, s, span, dy, by):
             n, t, g = low[k], beyond[k], gate[k]
             here = d[k] * by
             below += (1 - t) * here
-            above += t * here
+            if t > 0:
+                above += t * here
             more += (of[n + (t > 0)] - of[n]) * here
             to[k] = more * g * (1 - g)
             if k + 1 == stop or low[k + 1] != n:

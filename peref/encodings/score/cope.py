@@ -49,7 +49,7 @@ def counted(z, s, at, cut):
     g = xp.where(seen, logistic(s[cut]), 0)  # 1
     p = g[..., ::-1].cumsum(-1, dtype=xp.float64)[..., ::-1]  # 2
     p = xp.minimum(p, last)  # 3
-    low = xp.floor(p)
+    low = xp.floor(xp.where(p == p, p, 0))  # NaN has row 0, and t NaN
     t = p - low
     first = xp.arange(g.shape[0] * g.shape[1]).reshape(*g.shape[:2], 1) * (last + 1)
     low = low.astype(int) + first

@@ -37,7 +37,7 @@ NEARLY = 0.005  # a factor or a setting so near to the right one is no other: so
 GENERAL = 0.89  # how much a bug that says little is worth: less than one that is named by its own flag
 INVENTED = 0.8  # and one with a number that was fitted and that nobody would write: less than any other
 SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
-ROUNDINGS = 2  # draws of the budget of a guess: limits are a hundred times one
+ROUNDINGS = 2  # random draws that the budget of a guess is measured by: limits are a hundred times the larger
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 
@@ -243,8 +243,8 @@ class Answer:
         return verdict is not None and verdict.passes
 
     def held_against(self, name: str, x: Any, off: Any = None) -> Verdict | None:
-        """What came beside x, with the budget that numbers of its size need, and of those that move so far
-        where that is given; NaN and infinities where x has them. None where they cannot agree.
+        """What came beside x, with the budget that numbers of its size need; NaN and infinities where x has
+        them. `off`: how far rounding moves x, where that was measured. None where they cannot agree.
         """
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
@@ -286,8 +286,9 @@ class Answer:
         return found
 
     def held_by(self, guess: Guess, given: Arrays, name: str, learnt: bool = False) -> Verdict | None:
-        """What came beside what a guess gives. A program with a bug rounds as its own formula does: where it
-        comes nearer to that than to what is right, by the budget of the guess, if that tells them apart.
+        """What came beside what a guess gives. A program with a bug rounds as its own formula does: where
+        what came is nearer to the guess than to what is right, the budget of the guess counts, if by this
+        budget the right numbers would still be wrong.
         """
         x = np.asarray(given[name])
         verdict = self.held_against(name, x)

@@ -208,8 +208,7 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     if answer.wide("probabilities") is None:
         yield from of_blind(answer, case)
     read = "probabilities" not in answer.got
-    few_digits = read and answer.got["out"].dtype in ("F16", "BF16") and not answer.far("out")
-    if p is None or few_digits or answer.right("probabilities"):
+    if p is None or answer.right("probabilities") or (read and not answer.far("out")):
         return
     g = answer.want("probabilities")
     see = np.broadcast_to(case.at.see, g.shape)
@@ -222,7 +221,7 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
         if case.seg is not None:
             proves = not (np.isnan(p) & ~blind).any()
             yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1, proves)
-    elif more.any() or less.any():
+    elif (more.any() or less.any()) and not (read and (p < 0).any()):
         documents = np.ones((case.B, case.T), int) if case.seg is None else case.at.seg
         across = documents[:, None, :, None] != documents[:, None, None, :]
         across = across | (documents == 0)[:, None, None, :]
@@ -251,7 +250,7 @@ def add_up_otherwise(p: Any, g: Any, room: Any) -> bool:
 def weights_of(answer: Answer, case: Case) -> tuple[Any, Any]:
     """The probabilities [B,H,T,S], and how far off they may be. Where none came those that make the output of
     the values: what it was rounded by may be that of a weight, and less than that is none. None where there
-    are more values than channels, or no weights make it.
+    are more values than channels, or no combination of values makes it.
     """
     p, out = answer.wide("probabilities"), answer.wide("out")
     if p is not None:
@@ -263,7 +262,7 @@ def weights_of(answer: Answer, case: Case) -> tuple[Any, Any]:
     p, least = out @ back, np.maximum(room @ np.abs(back), 1e-9)
     left = v.shape[2] <= v.shape[3] and np.abs(p @ v - out) <= room + room @ np.abs(back @ v)
     p[np.abs(p) <= least] = 0
-    return (p, least) if np.all(left) and (p >= 0).all() else (None, None)
+    return (p, least) if np.all(left) else (None, None)
 
 
 def of_blind(answer: Answer, case: Case) -> Iterator[Clue]:

@@ -96,8 +96,7 @@ def without_hidden(term, at):
     """The term, -inf where a query does not see a key between those that it sees: [1 or B,1 or H,T,S]."""
     if at.everywhere is None:
         return term
-    hidden = np.where(at.see, np.float32(0), np.float32(-math.inf))
-    return hidden if term is None else term + hidden
+    return np.where(at.see, np.float32(0) if term is None else term, np.float32(-math.inf))
 
 
 def limit_of(S, skip, term, *arrays):
@@ -177,7 +176,8 @@ def attention(
     q, k, v, table=None, term=None, row=None, column=None, sinks=None, *, at, scale, softcap=None, skip=True
 ):
     """As ops.attention.attention, without anything of size T x S but the index of a table, where positions
-    are not consecutive, and what global tokens leave hidden.
+    are not consecutive, a copy of a term whose keys do not lie beside each other, and what global tokens
+    leave hidden.
 
     skip=False visits every tile that somebody sees (attention.py).
     """

@@ -91,15 +91,15 @@ def interpolate_forward(z, s, *, at, scale):
     fit("interpolate: sequences, heads and queries", z.shape[:3], s.shape[:3])
     y, of = np.empty_like(rows), contiguous_rows(z)
     kernels("cells").interpolate(y, of, rows, at.spans, np.float32(scale))
-    return where_seen(y.reshape(s.shape), at, 0), (z.shape, of, rows, at, np.float32(scale))
+    return where_seen(y.reshape(s.shape), at, 0), ((z.shape, s.shape), of, rows, at, np.float32(scale))
 
 
 def interpolate_backward(saved, dy):
-    shape, of, rows, at, by = saved
+    shapes, of, rows, at, by = saved
     dz, ds = np.empty_like(of), np.empty_like(rows)
     dy = contiguous_rows(where_seen(dy, at, 0))
     kernels("cells").interpolate_backward(dz, ds, of, rows, at.spans, dy, by)
-    return dz.reshape(shape), ds.reshape(*shape[:3], -1)
+    return dz.reshape(shapes[0]), ds.reshape(shapes[1])
 
 
 gather, scatter = Op(gather_forward, gather_backward), Op(scatter_forward, scatter_backward)

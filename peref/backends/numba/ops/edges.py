@@ -32,6 +32,8 @@ def float32(what: str, *arrays: Any) -> None:
                 f"{what}: the numba backend computes in float32 and got {a.dtype}; use --backend numpy "
                 "(peref.backends.get('numpy'))"
             )
+        if a is not None and not a.flags.aligned:
+            raise Misuse(f"{what}: strides {list(a.strides)} do not divide by 4 bytes; give a copy")
 
 
 def fit(what: str, *shapes: Any) -> None:
