@@ -1,6 +1,7 @@
 """What the benchmark scripts say beyond numbers: what ran outside of kernels, what counts as failed."""
 
 import json
+import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,15 @@ def catalogue(monkeypatch):
 
 
 # catalogue.py
+
+
+def test_the_page_of_speed_has_the_ratios_of_the_catalogue():
+    page = (BENCHMARKS.parent / "docs" / "speed.md").read_text()
+    said = re.findall(r"^\| (\w+) \| (\d\.\d\d) \| (?:0\.4)? ?\| 0\.5 \|$", page, re.MULTILINE)
+    rows = json.loads((BENCHMARKS / "results" / "catalogue.json").read_text())["rows"]
+    measured = {row["pe"]: f"{row['relative']:.2f}" for row in rows if row["section"] == "speed"}
+    assert {"transformer_xl", "mamba", "shaw", "path", "dape", "cope"} < set(dict(said))
+    assert dict(said).items() <= measured.items()
 
 
 @pytest.mark.parametrize(
