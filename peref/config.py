@@ -265,7 +265,7 @@ class Config:
 
     @property
     def named(self) -> str:
-        """The names of the cycle, behind those of its encoder's."""
+        """The names of the cycle, after those of its encoder."""
         mine = ",".join(name for name, _ in self.pe)
         return f"{self.encoder.named} before {mine}" if self.encoder else mine
 
