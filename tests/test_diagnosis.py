@@ -401,6 +401,18 @@ def test_weights_read_from_an_output_are_as_sure_as_its_digits(book, dtype, chan
     assert ("mask.causal" in flags) == masked == (flags[:1] == ["mask.causal"]), flags
 
 
+def test_weights_below_0_are_no_softmax_and_no_mask(book):
+    """Read from an output alone: scores that no softmax went over."""
+
+    def plain(case, a):
+        s = np.where(case.at.see, expected(case, a)["scores"], 0)
+        return {"out": s @ a["v"].repeat(case.H // case.G, 1)}
+
+    entry = book.entries["alibi.attn/default"]
+    out = plain(rebuilt(entry.words, entry.inputs()), entry.inputs())["out"]
+    assert [one.flag for one in named([(entry, {"out": Tensor("F64", out)})])][:1] == ["attn.softmax"]
+
+
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 def test_a_key_that_is_not_seen_shows_in_16_bits(book, dtype):
     """A weight of 0 is no rounding."""
