@@ -271,3 +271,9 @@ def test_a_shell_that_is_not_known(monkeypatch, capsys):
         capsys.readouterr().err
         == "error: _PEREF_COMPLETE is 'tcsh_source'; expected bash_source, zsh_source or fish_source\n"
     )
+
+
+def test_click_before_8_5_is_enough():
+    """Whose CompletionItem is of no kind: nothing could be started with it."""
+    older = "import click.shell_completion as s; s.CompletionItem = type('Older', (), {})"
+    subprocess.run([sys.executable, "-c", f"{older}; import peref.cli.completion"], check=True)

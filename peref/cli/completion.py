@@ -9,7 +9,7 @@ Not here: commands (app), options and those with a click.Choice, which click com
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import click
 from click import shell_completion as shells
@@ -23,7 +23,7 @@ from peref.member import kinds
 from peref.runs import newest, open_run
 
 RUNS = "runs"  # the folder that runs are in unless --runs says another
-Items = list[CompletionItem[str]]
+Items: TypeAlias = "list[CompletionItem[str]]"  # before click 8.5 it takes no [str]
 Completer = Callable[[click.Context, str], Items]  # what is offered for a word that is begun
 
 
@@ -139,7 +139,7 @@ class Bash(shells.BashComplete):
         self.typed = words[-1]
         return words[:-1], self.typed
 
-    def format_completion(self, item: CompletionItem[str]) -> str:
+    def format_completion(self, item: "CompletionItem[str]") -> str:
         begun = self.typed[: max(self.typed.rfind("="), self.typed.rfind(":")) + 1]
         return f"{item.type},{item.value.removeprefix(begun)}"
 
