@@ -457,7 +457,14 @@ def test_windows():
         (LLAMA | {"sliding_window": 4}, "sliding_window is 4"),
         (LLAMA | {"is_causal": False}, "is_causal is False"),
         (LLAMA | {"head_dim": 5}, "of 5 channels is 5; expected an even number"),
-        (LLAMA | {"num_key_value_heads": 4}, "6 query heads cannot share 4"),
+        (
+            LLAMA | {"num_key_value_heads": 4},
+            "^num_key_value_heads is 4; expected a divisor of num_attention_heads, 6$",
+        ),
+        (
+            {k: v for k, v in MODELS["mistral"].items() if k != "num_key_value_heads"},
+            "num_key_value_heads is 8; expected a divisor of .*; it is what a mistral has by default: write",
+        ),
         (LLAMA | {"vocab_size": "31"}, 'vocab_size is "31"; expected a number'),
         (LLAMA | {"num_hidden_layers": [3]}, "num_hidden_layers is .3.; expected a number"),
         (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected the number"),

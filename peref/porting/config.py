@@ -126,6 +126,11 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
     for key, value in keys.items():
         if value is ... or type(value) in (int, float):  # refuses what is no number
             (said.size if value is ... else said.number)(key)
+    heads, groups = family.fields["H"], family.fields.get("G")
+    if isinstance(groups, str) and given[heads] % (said.size(groups) or 1):
+        what = f"{groups} is {given[groups]}; expected a divisor of {heads}, {given[heads]}"
+        unsaid = f"; it is what a {kind} has by default: write the model's own into config.json"
+        raise Misuse(what + unsaid * (groups not in public))
     for key in (family.fields["layers"], "num_decoder_layers"):
         most = huggingface.MOST if tensors is None else len(tensors)
         if (given.get(key) or 0) > most:

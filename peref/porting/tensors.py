@@ -11,6 +11,7 @@ from peref.config import Config
 from peref.errors import Misuse, few
 from peref.huggingface.facts import NO_ROTATION
 from peref.parameters import shapes_of
+from peref.porting.families import FAMILIES
 from peref.porting.names import NEEDS, PAIRS, PUBLIC_NAMES
 from peref.store import BFLOAT16
 from peref.xp import Arrays, library, namespace
@@ -193,9 +194,19 @@ def misfit(whole: Config, kind: str) -> str:
     return ""
 
 
-def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
+def sizes_said(cfg: Config, kind: str) -> str:
+    """The sizes of a model under their keys in config.json: "hidden_size 16, num_attention_heads 4"."""
+    family = FAMILIES.get(kind) or FAMILIES[f"{kind}_text"]
+    keys = {"D": "head_dim" if "head_dim" in family.has else None} | family.fields
+    said = ((keys.get(field), getattr(cfg, field)) for field in "VCHGDFL")
+    return ", ".join(f"{key} {size}" for key, size in said if isinstance(key, str))
+
+
+def check_tensors(
+    arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whose: str, why: str = ""
+) -> None:
     """Raises Misuse unless `arrays` are the `wanted` ones, of real numbers and of these shapes; names what
-    is not.
+    is not, and `why` it should be.
     """
     if missing := [name for name in wanted if name not in arrays]:
         raise Misuse(f"{whose} lack {few(missing)}; is this a part of the model, or the config of another?")
@@ -207,7 +218,7 @@ def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...
             kind = f"{type(a).__module__}.{type(a).__name__}"
             raise TypeError(f"{name} is a {kind}; expected an array of numpy or cupy")
         if tuple(a.shape) != shape:
-            raise Misuse(f"{name} is {list(a.shape)}, expected {list(shape)}")
+            raise Misuse(f"{name} is {list(a.shape)}, expected {list(shape)}{why}")
         if a.dtype.kind != "f" and a.dtype != BFLOAT16:
             raise Misuse(f"{name} is {a.dtype}; expected real numbers, such as float32, and none quantised")
 
@@ -247,7 +258,8 @@ def load(
             del given[name]
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
-    check_tensors(given, {row.theirs: row.public_shape for row in wanted}, "the tensors")
+    why = f" of {sizes_said(cfg, named)}; write into config.json what it leaves out or has wrong"
+    check_tensors(given, {row.theirs: row.public_shape for row in wanted}, "the tensors", why)
     found: dict[str, list[Any]] = {}
     for row in wanted:
         if layer is not None and not any(name.startswith((f"{layer}.", "pe.")) for name in row.ours):
