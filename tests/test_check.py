@@ -634,9 +634,11 @@ def test_budgets_may_come_along(small, capsys, tmp_path):
     dumped(tmp_path / "mine" / "all.safetensors", whole | {Q: ("F64", whole[Q][1] + 1)})
     code, text = cli(capsys, "check", tmp_path / "mine", "--golden", small.folder)
     assert (code, f"check {tmp_path / 'mine'} --golden" in text) == (1, True), text
-    for words in ((), ("--golden", small.folder)):
-        code, text = cli(capsys, "check", small.folder, *words)
-        assert (code, "which agree with themselves" in text) == (2, True), text
+    one = file.parent
+    for own in (small.folder, one, one / "expected.safetensors", one / "inputs.safetensors"):
+        for words in ((), ("--golden", small.folder)):
+            code, text = cli(capsys, "check", own, *words)
+            assert (code, "which agree with themselves" in text) == (2, True), text
 
 
 @pytest.mark.parametrize("rule", ["golden", "allclose", "bits"])

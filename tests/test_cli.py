@@ -255,6 +255,20 @@ def test_train_eval_generate_list_of_one_run(trained, tmp_path):
     )
 
 
+def test_what_the_first_two_tokens_compile_is_noted_before_the_text(trained, capsys, monkeypatch):
+    """Nothing is on the line when the second is asked for, which is the first of a step of one token."""
+    shown = []
+
+    def generate(*given, **more):
+        for token in b"abc":
+            yield token
+            shown.append(capsys.readouterr().out)
+
+    monkeypatch.setattr("peref.cli.generate.generate", generate)
+    assert trained("generate", "--prompt", "x", "--tokens", 3)[1] == "c\n"
+    assert shown == ["", "xa", "b"]
+
+
 def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overwrite_each_other(
     trained, text, tmp_path
 ):
@@ -1216,6 +1230,7 @@ MISUSE = {
     "eval and runs": (["eval", "a", "--runs", "b"], "leave one of them out"),
     "show nothing": (["show"], "say which encoding to show"),
     "show unknown": (["show", "alibbi"], "did you mean 'alibi'"),
+    "show a config": (["show", "a/config.json"], "use: python cli.py show --config a/config.json"),
     "show set": (["show", "alibi", "--set", "slope=3"], "has no option 'slope'"),
     "show as a film": (["show", "alibi", "-o", "alibi.mp4"], "expected a name that ends in .png or .svg"),
     "show in no folder": (["show", "alibi", "-o", "nowhere/alibi.png"], "nowhere/alibi.png: cannot write"),

@@ -291,6 +291,7 @@ def test_names_of_one_thing(book, mine):
         (["--cmd", "m", "--in-process"], "--in-process is about a function"),
         (["--start", "rope", "--impl", "m:f"], "give either a file of tensors, or "),
         (["--start", "roep"], "--start roep: no encoding of that name has a case; did you mean 'rope'"),
+        (["--start", "all"], "has a case; expected one encoding, see: python cli.py list"),
     ],
 )
 def test_options_that_do_not_go_together(capsys, words, said):

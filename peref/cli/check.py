@@ -22,8 +22,9 @@ from peref.golden.judge.start import start_of
 from peref.golden.judge.text import also_words, compared_words, failure_blocks, rest_words, summary_blocks
 from peref.golden.judge.wire import LARGEST_OUTPUT
 from peref.golden.spec.book import Book
-from peref.golden.spec.checksums import versioned
+from peref.golden.spec.checksums import FILES, versioned
 from peref.golden.spec.files import Tensor, read_tensors
+from peref.store import is_file
 
 WRITERS: dict[str, Callable[[Report, Book], str]] = {
     "junit": junit.junit_xml,
@@ -151,9 +152,12 @@ def refuse_contradictions(given: Given) -> None:
 
 def given_tensors(output: Path, folder: str | None, book: Book) -> dict[str, Tensor]:
     """Somebody's tensors. Raises Misuse for golden files that are held against themselves."""
-    if versioned(output) and (folder is None or output.resolve() == book.folder.resolve()):
-        what = f"{output} holds golden files, which agree with themselves"
-        use = text.command("check", "OUT.safetensors", "--golden", output)
+    whole, one = versioned(output), output.parent if output.name in FILES else output
+    inside = folder is None or output.resolve().is_relative_to(book.folder.resolve())
+    if inside and (whole or is_file(one / FILES[0])):
+        what = f"{output} holds golden files, the reference's own numbers, which agree with themselves"
+        place = output if whole else folder
+        use = text.command("check", "OUT.safetensors", *(["--golden", place] if place else []))
         raise Misuse(f"{what}; give the tensors that you computed: {use}")
     return read_tensors(output, LARGEST_OUTPUT)
 

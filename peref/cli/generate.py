@@ -64,12 +64,13 @@ def command(given: Given) -> Document:
     with np.errstate(all="ignore"):
         memory = None if source is None else encode(found.cfg, be.place(found.params), source, be=be)
         for token in generate(cfg, params, prompt, given.tokens, **sampling, be=be, memory=memory):
-            written.append(token)
+            # one token late: what the first two still compile is noted before a line is begun
             said = known.text([*before, *written])
             complete = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
-            if complete and not given.as_json:
+            if written and complete and not given.as_json:
                 print(said[shown:], end="", flush=True)
                 shown = len(said)
+            written.append(token)
     if not given.as_json:
         print(known.text([*before, *written])[shown:])
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}

@@ -118,6 +118,8 @@ def name_among(given: Given) -> Any:
         given.refuse("--all shows every encoding as it starts", *named)
     elif given.run is not None:
         given.refuse("--len is that of the run", "L")
+    elif name and name.endswith(".json"):
+        raise Misuse(f"NAME is {name}, no encoding; use: {text.command('show', '--config', name)}")
     elif name is None:
         raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
     return name

@@ -24,7 +24,7 @@ def start_of(name: str, book: Book) -> str:
     every = [entry.words for entry in book.entries.values() if entry.words["encoding"] == name]
     if not every:
         known = {entry.words["encoding"] for entry in book.entries.values()}
-        meant = did_you_mean(name, known, "expected an encoding")
+        meant = did_you_mean(name, known, f"expected one encoding, see: {share.program()} list")
         raise Misuse(f"--start {name}: no encoding of that name has a case{meant}")
     level = "op" if any(words["level"] == "op" for words in every) else "attn"
     cases = [words for words in every if words["level"] == level]
