@@ -9,6 +9,7 @@ import numpy as np
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import beside, divisible, fit, float32, shape_of
 from peref.errors import Misuse
+from peref.ops.distance import laid
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
@@ -92,11 +93,18 @@ def row_and_column(row, column, at):
     return whole(row[..., 0], at.T), whole(column[:, :, 0], at.S)
 
 
-def without_hidden(term, at):
-    """The term, -inf where a query does not see a key between those that it sees: [1 or B,1 or H,T,S]."""
+def without_hidden(table, term, column, at):
+    """The three, the term -inf where a query does not see a key between those that it sees, [1 or B,1 or H,
+    T,S]: it has what is not finite of the others too, which would be so in these cells.
+    """
     if at.everywhere is None:
-        return term
-    return np.where(at.see, np.float32(0) if term is None else term, np.float32(-math.inf))
+        return table, term, column
+    term, rest = np.float32(0) if term is None else term, []
+    for a, over in ((table, lambda table: laid(table, at.index)), (column, lambda column: column)):
+        if a is not None and not (finite := np.isfinite(a)).all():
+            term, a = term + over(np.where(finite, 0, a).astype(np.float32)), np.where(finite, a, 0)
+        rest.append(a)
+    return rest[0], np.where(at.see, term, np.float32(-math.inf)), rest[1]
 
 
 def limit_of(S, skip, term, *arrays):
@@ -112,7 +120,7 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     term, row, column = with_four_axes(table, term, row, column, at, B, H)
-    term = without_hidden(term, at)
+    table, term, column = without_hidden(table, term, column, at)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (
         *kernel_table(table, at, B, H),
