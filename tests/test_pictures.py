@@ -500,6 +500,18 @@ def test_lines_are_as_wide_as_the_picture(inches):
         )
 
 
+@pytest.mark.parametrize(("centred", "least"), [(True, -3.0), (False, 0.0)])
+def test_the_colours_of_an_image_part_at_0_where_it_is_centred(centred, least):
+    """Else they begin there."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    ax = pictures.Figure().subplots()
+    pictures.image(ax, Image("title", "x", "y", np.array([[-1.0, 0.0, 3.0]]), centred))
+    norm = ax.images[0].norm
+    assert (norm.vmin, norm.vmax, norm(0.0)) == (least, 3.0, 0.5 if centred else 0.0)
+
+
 def test_a_png_and_an_svg(show):
     """What is asked for, under the name that is printed, the same bytes again."""
     assert show("alibi", "--len", 32) == (0, "alibi.png\n", "")
