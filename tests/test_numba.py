@@ -136,12 +136,13 @@ LATE = At(np.arange(230, 300), np.arange(300), 300)
         At.of(300, seg=SEG),
         At.of(300, seg=SEG, causal=False),
         At.of(300, positions=np.concatenate([np.arange(150), 0.5 * np.arange(150)])),
+        At.of(40, positions=np.arange(40) // np.array([[1], [2], [3]])),
         LATE,
     ],
 )
 def test_attention_of_every_shape(at):
-    """Two-sided, windows, documents and padding (a row that sees nothing is 0), real positions, later
-    queries.
+    """Two-sided, windows, documents and padding (a row that sees nothing is 0), real positions, others in
+    each sequence, later queries.
     """
     both("attention", arrays(3, 4, 2, at.T, at.S, 16, at), {"at": at, "scale": 0.25})
 
