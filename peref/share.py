@@ -40,10 +40,10 @@ def program(package: Path = PACKAGE, argv: Sequence[str] | None = None) -> str:
 
 
 def install(what: str, package: Path = PACKAGE) -> str:
-    """The command that installs `what`, quoted for every shell: a requirement, or with [NAME] an extra of
-    peref, in a checkout from there.
+    """The command that installs `what`, quoted for every shell: a requirement, or "" for peref and [NAME] for
+    an extra of it, in a checkout from there.
     """
-    if not what.startswith("["):
+    if what and not what.startswith("["):
         return f"pip install {shlex.quote(what)}"
     if not is_checkout(package):
         return f"pip install {shlex.quote(f'peref{what}')}"

@@ -791,6 +791,15 @@ def test_json_keeps_stdout_to_itself_also_on_resume(cli, text, tmp_path):
     assert the_document(cli, "train", "--resume")["step"] == 400
 
 
+def test_a_python_without_the_dependencies_is_named():
+    """As where the environment was not activated, which is no bug of peref."""
+    line = [sys.executable, "-S", ROOT / "cli.py", "list"]
+    done = subprocess.run(line, cwd=ROOT, env={}, capture_output=True, text=True)
+    words = f"error: click is not installed for {sys.executable}; activate the environment that peref was "
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{words}installed in, or: pip install -e .\n"
+
+
 @pytest.mark.parametrize(
     "args",
     [["train", "--pe", "alibbi"], ["trian"], ["train", "--lenn", "3"], ["eval"], ["generate"], ["data", "x"]],

@@ -433,6 +433,7 @@ def test_what_to_install_can_be_pasted_into_any_shell(tmp_path, monkeypatch):
         tmp_path, {"my checkout/pyproject.toml": b"", "my checkout/peref/x": b"", "wheel/peref/_share/x": b""}
     )
     checkout, wheel = tmp_path / "my checkout" / "peref", tmp_path / "wheel" / "peref"
+    assert share.install("", wheel) == "pip install peref"
     assert share.install("[plot]", wheel) == "pip install 'peref[plot]'"
     assert share.install("[plot]", checkout) == f"pip install -e '{tmp_path}/my checkout[plot]'"
     monkeypatch.chdir(checkout.parent)

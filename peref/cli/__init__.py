@@ -138,6 +138,9 @@ def explain(error: BaseException) -> tuple[str, str, int]:
         said = modules.blamed(error) or with_them
         look = f"{share.program()} laws {next(iter(own.values()))}"
         return "misuse", f"{said}; to see what is wrong with it: {look}", 2
+    if isinstance(error, ModuleNotFoundError) and f"{error.name}".partition(".")[0] != "peref":
+        use = f"activate the environment that peref was installed in, or: {share.install('')}"
+        return "misuse", f"{error.name} is not installed for {sys.executable}; {use}", 2
     report = "please report it, with what the same command says after `--traceback`"
     return "internal", f"internal error: {what}; this is a bug in peref: {report}", 1
 
