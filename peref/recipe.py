@@ -44,7 +44,7 @@ class Recipe:
     beta1: Annotated[float, "AdamW: decay rate of the first moment."] = 0.9
     beta2: Annotated[float, "AdamW: decay rate of the second moment."] = 0.95
     eps: Annotated[float, "AdamW: epsilon."] = 1e-8
-    decay: Annotated[float, "Weight decay, of the linear layers alone."] = 0.1
+    decay: Annotated[float, "Weight decay, of linear layers only."] = 0.1
     clip: Annotated[float, "Gradient-norm clip."] = 1.0
     seed: Annotated[int, "Random seed, of weights and batches."] = 0
     dtype: Annotated[Literal["float32", "float64"], "float32 or float64."] = "float32"

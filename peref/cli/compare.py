@@ -41,18 +41,18 @@ DOCUMENT = schema.fields(
 )
 @options.encoding_option(
     "--cycle=NAME,NAME[,NAME...] cycles",
-    "Also a model whose layers take turns, as with train --pe; may be given several times.",
+    "Also compare a model whose layers cycle through these, as with train --pe; repeatable.",
     multiple=True,
 )
 @options.task_option(f"Compare on a task instead of text: {', '.join(TASKS)}.")
 @of_model("L", "The length to train for.")
 @option("--to longest", f"The longest length to evaluate.  [default: {LONGER} times --len]", SIZE)
-@option("--seeds", "Models of each encoding, from other first weights.", SIZE, default=1)
+@option("--seeds", "Models of each encoding, each with a random seed of its own.", SIZE, default=1)
 @options.encoding_option(
     "--scale=NAME[,NAME...]",
-    "Scalings that also read the weights trained with rope, as pi, ntk, dynamic_ntk, yarn, llama3.",
+    "Also evaluate the weights trained with rope under these: pi, ntk, dynamic_ntk, yarn, llama3, ...",
 )
-@option("--finetune", "Steps for which each scaling is also trained on, at the longest length.", SIZE)
+@option("--finetune", "Also train on with each scaling, for so many steps at the longest length.", SIZE)
 @of_model("layers")
 @of_model("C")
 @of_model("H")
@@ -117,7 +117,7 @@ def compared(plan: Plan, given: Given) -> dict[str, Any]:
         costs = [cost(entry, root, plan, be) for entry in work]
         total = sum(map(sum, costs))
         given.say("work", f"{counted(len(work), 'model')}, about {text.duration(total)}; runs in {root}")
-        with given.signals.gently(), given.progress(round(total), "s") as bar:
+        with given.signals.gently(), given.progress(round(total), "seconds") as bar:
             both = zip(work, costs, strict=True)
             results = [one(entry, plan, root, be, bar, left) for entry, left in both]
     about: dict[str, Any] = {"bytes": plan.count, "text": plan.corpus.name}

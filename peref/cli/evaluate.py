@@ -48,7 +48,7 @@ Measuring = Generator[Any, Backend, None]
 @options.task_option("Evaluate the newest run of this task.")
 @option("--samples", "Held-out sources of a task, at each length.", options.SIZE, default=SAMPLES)
 @options.data_option(
-    "Another text, whose last tenth is read, or where that of the run is now.  [default: the text of the run]"
+    "Another text, whose last tenth is read, or where the run's text is now.  [default: the text of the run]"
 )
 @options.of_a_run
 def command(given: Given) -> Document:

@@ -191,7 +191,7 @@ computing = all_of(
     option(
         "--backend",
         f"What computes: auto, {', '.join(KNOWN)}. "
-        "cupy is NumPy's text on a GPU; cuda has kernels of its own.",
+        "cupy runs the NumPy code on a GPU; cuda has its own kernels.",
         one_of(("auto", *KNOWN)),
         default="auto",
     ),

@@ -32,13 +32,13 @@ REPORTED = 8  # times as much text as for a candidate is for the report
 @option("--rounds", "Rounds of the search.", options.SIZE, default=lab.ROUNDS)
 @option(
     "--windows",
-    "Windows of held-out text that a candidate reads; as many choose one of the best, and "
-    f"{REPORTED} times as many are for the report.",
+    "Windows of held-out text for each candidate; as many more choose among the best, and "
+    f"{REPORTED} times as many are for the table.",
     options.SIZE,
     default=8,
 )
 @option("--seed", "Random seed.", options.INDEX, default=0)
-@options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
+@options.data_option("Another text, or where the run's text is now.  [default: the text of the run]")
 @options.set_option
 @options.runs_folder
 @options.computing

@@ -43,9 +43,9 @@ from peref.xp import Arrays
 @option("--layer", "Compute this layer alone, on --input.", int)
 @option("--input states", "Hidden states that enter --layer: [T,C] or [1,T,C].", FILE)
 def command(given: Given) -> Document:
-    """Write every tensor of a forward pass of RUN, which another engine's are compared with by `diff`.
+    """Write every tensor of a forward pass of RUN, for `diff` to compare another engine with.
 
-    With --layer, RUN may be the folder of a published model, of which that layer alone is read.
+    With --layer, RUN may be the folder of a published model, of which only that layer is read.
     """
     inputs, alone = (given.prompt, given.tokens, given.states), given.layer is not None
     if sum(one is not None for one in inputs) != 1 or alone != (given.states is not None):

@@ -50,20 +50,20 @@ RUN_OR_NEWEST: dict[str, Any] = {"metavar": "[RUN]", "is_flag": False, "flag_val
     "Encoding",
     options.encoding_option(
         "--pe",
-        "The encoding, or a cycle over the layers; + between those that stand in one layer; "
+        "An encoding, or several with commas, a cycle over the layers; + joins those of one layer. "
         f"`{share.program()} list` shows all, ./FILE.py is one of your own.  [default: {FIRST_CYCLE}]",
     ),
     options.set_option,
     option(
         "--from parent",
-        "Begin with the weights and the model of RUN, or of the newest run, but for what other options say.",
+        "Start with weights, model and text of RUN, or of the newest run; other options override these.",
         options.RUN,
         **RUN_OR_NEWEST,
     ),
-    option("--new-parameters", "With --from: draw anew what does not fit.", bool),
+    option("--new-parameters", "With --from: initialize again what does not fit.", bool),
     options.encoding_option(
         "--encoder",
-        "Put an encoder with this encoding, which reads both ways, before the decoder; with --task. "
+        "With --task: put an encoder with this encoding, which reads both ways, before the decoder. "
         "--set encoder.NAME=VALUE is for it.",
     ),
 )
@@ -85,7 +85,7 @@ RUN_OR_NEWEST: dict[str, Any] = {"metavar": "[RUN]", "is_flag": False, "flag_val
     *map(of_model, ("eps", "biases", "qkv_bias", "qk_norm", "tied")),
     of_model(
         "causal",
-        "Whether a token sees the past alone. Those that see both sides learn to fill in masked bytes.",
+        "Whether a token sees only the past. Else the model learns to fill in masked bytes.",
     ),
     of_model("window"),
 )
@@ -99,7 +99,7 @@ RUN_OR_NEWEST: dict[str, Any] = {"metavar": "[RUN]", "is_flag": False, "flag_val
     of_recipe("positions", metavar="HOW:N"),
 )
 @section("Validation", of_recipe("valid_every"), of_recipe("valid_bytes"))
-@section("Computing", computing, option("--no-record", "cuda: replay no CUDA graph; changes no bit.", bool))
+@section("Computing", computing, option("--no-record", "cuda: use no CUDA graphs; changes no number.", bool))
 @section(
     "Output",
     options.runs_folder,
