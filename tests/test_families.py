@@ -5,6 +5,7 @@ That the numbers are theirs is what benchmarks/against_transformers.py shows.
 
 import json
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from inspect import getsource
 from pathlib import Path
@@ -23,7 +24,7 @@ from peref.encodings import get, names, options
 from peref.errors import Misuse
 from peref.hooks import rotation, softmax_scale
 from peref.member import settings_of
-from peref.porting import config_of, load, names_of, pair_of, unload
+from peref.porting import config_of, load, names_of, one_or_two, pair_of, unload
 from peref.porting.families import FAMILIES, NOT_HERE
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
@@ -797,3 +798,12 @@ def test_a_block_is_on_one_screen():
     """In a file of at most 300 lines."""
     assert len(getsource(layers.block).splitlines()) <= 40
     assert len(getsource(layers).splitlines()) <= 300
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_key_may_be_anything(kind):
+    """It is read, or refused in words."""
+    for key in FAMILIES[kind].keys:
+        for odd in ("x", 3, 0.5, None, [], [{}], {}):
+            with suppress(Misuse):
+                one_or_two(least(kind) | {key: odd})

@@ -466,6 +466,7 @@ def test_windows():
             "num_key_value_heads is 8; expected a divisor of .*; it is what a mistral has by default: write",
         ),
         (LLAMA | {"vocab_size": "31"}, 'vocab_size is "31"; expected a number'),
+        (MODELS["mistral"] | {"layer_types": 3}, "layer_types is 3; expected a list"),
         (LLAMA | {"num_hidden_layers": [3]}, "num_hidden_layers is .3.; expected a number"),
         (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected the number"),
         (LLAMA | {"model_type": ["llama"]}, "model_type is .'llama'.; expected a word"),

@@ -123,9 +123,10 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
     if missing := [key for key, value in keys.items() if value is ... and given[key] in (..., None)]:
         raise Misuse(f"the config has no {few(missing)}; expected the whole config.json of a {kind}")
     said = Keys(given)
-    for key, value in keys.items():
-        if value is ... or type(value) in (int, float):  # refuses what is no number
-            (said.size if value is ... else said.number)(key)
+    numbers = {"sliding_window", "sliding_window_pattern"}  # or none
+    numbers |= {key for key, value in keys.items() if type(value) in (int, float)}
+    for key in [key for key, value in keys.items() if value is ... or key in numbers]:  # refuses what is none
+        (said.number if key in numbers else said.size)(key)
     heads, groups = family.fields["H"], family.fields.get("G")
     if isinstance(groups, str) and given[heads] % (said.size(groups) or 1):
         what = f"{groups} is {given[groups]}; expected a divisor of {heads}, {given[heads]}"
@@ -133,9 +134,10 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
         raise Misuse(what + unsaid * (groups not in public))
     for key in (family.fields["layers"], "num_decoder_layers"):
         most = huggingface.MOST if tensors is None else len(tensors)
-        if (given.get(key) or 0) > most:
+        if (said.size(key) or 0) > most:
             here = "" if tensors is None else f", and {counted(most, 'tensor')} came with this config"
             raise Misuse(f"{key} is {given[key]}; expected the number of layers of a model{here}")
+    said.get("layer_types", list)  # refuses what is none
     inside = ("rope_parameters", "rope_scaling", "attn_config")
     new, old, attention = (said.get(key, dict) or {} for key in inside)
     inner = {"rotation": new | old or OWN["rope_parameters"].get(kind, {}), "attn_config": attention}
@@ -246,8 +248,8 @@ def windows_of(given: Theirs, layers: int) -> list[int | None]:
     slides = [width is not None and bool(inside(n)) for n in range(layers)]
     if types is not None and "attention_chunk_size" not in given:  # or its types tell chunks apart
         says, said = f"layer_types is {types}", [kind == "sliding_attention" for kind in types]
-        known = not set(types) - {"sliding_attention", "full_attention"}
-        if not known or len(types) != layers or (any(said) and width is None):
+        known = ("sliding_attention", "full_attention")
+        if not all(kind in known for kind in types) or len(types) != layers or (any(said) and width is None):
             beside = f"{counted(layers, 'layer')} and sliding_window {width}"
             raise Misuse(f"{says}, which does not go with {beside}")
         if said != slides and not (every or late in given or "no_rope_layers" in given):

@@ -313,7 +313,7 @@ FAMILIES: dict[str, Family] = {
         | {"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "n_positions": 512},
         # what T5Config makes of feed_forward_proj; transformers computes what these two say
         only={"is_encoder_decoder": (True,)}
-        | {"is_gated_act": lambda g: (g["feed_forward_proj"].startswith("gated-"), None)}
+        | {"is_gated_act": lambda g: (str(g["feed_forward_proj"]).startswith("gated-"), None)}
         | {"dense_act_fn": lambda g: (DENSE.get(g["feed_forward_proj"], g["dense_act_fn"]), None)},
         activations=(
             "feed_forward_proj",
