@@ -47,13 +47,13 @@ class Vocabulary:
         """
         if self.of_bytes:
             return np.frombuffer(text, np.uint8)
-        what = "UTF-8" if self.tokenizer else f"numbers of tokens, 0 to {self.V - 1}: there is no {TOKENIZER}"
+        what = "UTF-8" if self.tokenizer else f"numbers of tokens, 0 to {self.V - 1} (no {TOKENIZER} here)"
         try:
             said = text.decode("utf-8")
             numbers = np.array(self._encoded(said) if self.tokenizer else said.split(), np.int64)
         except (ValueError, OverflowError) as error:
             came = text[:40].decode(errors="replace")
-            raise Misuse(f"{came!r} is not what was expected, {what}") from error
+            raise Misuse(f"{came!r}: expected {what}") from error
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.V:
             wrong = numbers[(numbers < 0) | (numbers >= self.V)][0]
             raise Misuse(f"{wrong} is none of the {self.V:,} tokens of this model")

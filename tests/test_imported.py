@@ -273,7 +273,7 @@ def test_without_a_tokenizer_there_are_numbers(theirs, capsys, undrawn):
     assert found["text"].split() == [str(n) for n in found["tokens"]]
     assert "none of the 290 tokens" in cli(capsys, "generate", "mine", "--prompt", "7 290")[1]
     said = cli(capsys, "generate", "mine", "--prompt", "seven")[1]
-    assert said.startswith("error: 'seven' is not what was expected, numbers of tokens")
+    assert said.startswith("error: 'seven': expected numbers of tokens, 0 to 289 (no tokenizer.json here)")
     assert cli(capsys, "show", "--run", "mine", "-o", "a.svg")[0] == 0
     assert "as it was imported, with rope" in Path("a.svg").read_text()
 
