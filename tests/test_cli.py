@@ -1085,8 +1085,9 @@ def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback
     process = start(tmp_path, "generate", "--tokens", 1000000, "--backend", "numpy")
     assert process.stdout.read(8)
     process.send_signal(number)
-    code, _, err = finish(process)
+    code, out, err = finish(process)
     assert (code, err) == (expected, "interrupted\n" if number == signal.SIGINT else "terminated\n")
+    assert out.endswith("\n")
     (tmp_path / "many").mkdir()
     for i in range(3):
         (tmp_path / "many" / f"{i}.txt").write_text(os.urandom(2**23).hex())

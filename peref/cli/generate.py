@@ -63,16 +63,18 @@ def command(given: Given) -> Document:
     shown, before = 0, prompt if source is None else prompt[:0]
     with np.errstate(all="ignore"):
         memory = None if source is None else encode(found.cfg, be.place(found.params), source, be=be)
-        for token in generate(cfg, params, prompt, given.tokens, **sampling, be=be, memory=memory):
-            # one token late: what the first two still compile is noted before a line is begun
-            said = known.text([*before, *written])
-            complete = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
-            if written and complete and not given.as_json:
-                print(said[shown:], end="", flush=True)
-                shown = len(said)
-            written.append(token)
-    if not given.as_json:
-        print(known.text([*before, *written])[shown:])
+        try:
+            for token in generate(cfg, params, prompt, given.tokens, **sampling, be=be, memory=memory):
+                # one token late: what the first two still compile is noted before a line is begun
+                said = known.text([*before, *written])
+                complete = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
+                if written and complete and not given.as_json:
+                    print(said[shown:], end="", flush=True)
+                    shown = len(said)
+                written.append(token)
+        finally:  # an error has a line of its own
+            if not given.as_json:
+                print(known.text([*before, *written])[shown:])
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}
     about |= {"prompt": begun, "text": known.text(written)}
     return about | sampling | {"backend": be.name}, []
