@@ -1481,6 +1481,15 @@ def test_what_nobody_expected_is_one_line_too(cli, monkeypatch, error, code, wor
     assert word.removeprefix("error: ") in the_document(cli, "list", code=code)["error"]["message"]
 
 
+@pytest.mark.parametrize("buckets", [10**30, 10**18])
+def test_what_is_beyond_all_memory_is_no_bug(cli, text, buckets):
+    """NumPy has no MemoryError for what it cannot even ask for."""
+    code, _, err = cli(
+        "train", *TINY, "--heads", 16, "--pe", "t5", "--set", f"buckets={buckets}", "--data", text
+    )
+    assert (code, err.startswith("error: not enough memory ("), err.count("\n")) == (1, True, 1), err
+
+
 def test_traceback_on_request(monkeypatch, capsys):
     monkeypatch.setattr("peref.cli.listing.names", lambda: 1 / 0)
     assert run_cli(["--traceback", "list"], Signals()) == 1

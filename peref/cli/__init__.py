@@ -28,6 +28,8 @@ from peref.share import address_space, allowed_cores, blas_threads, within_limit
 
 LEAST_SPACE, OF_A_THREAD = 170_000_000, 48_000_000  # bytes that NumPy, OpenBLAS and Matplotlib take, measured
 MOST_THREADS = 64  # of the OpenBLAS that comes with NumPy
+# what NumPy says where it cannot even ask for so much
+BEYOND_ALL = ("Maximum allowed dimension", "array is too big", "iterator is too large")
 
 
 def main() -> None:
@@ -114,7 +116,7 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if (beyond := within_limit()) and (isinstance(error, ImportError) or while_importing(error)):
         said = str(error).strip() or type(error).__name__
         return "misuse", f"a library cannot be loaded ({said.splitlines()[-1]}){beyond}", 2
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or str(error).startswith(BEYOND_ALL):
         what = f"not enough memory ({str(error) or 'no details'})"
         less = "try a smaller --len, --batch, --width or --layers"
         return "failed", f"{what}{beyond}; {less}", 1
