@@ -310,7 +310,7 @@ def test_what_a_file_may_not_say(sweep, write, lines, said):
         (["SWEEP.toml", "--workers", 1, "--scheduler", "tcp://127.0.0.1:1"], "--workers is for this machine"),
         (["task", "SWEEP.toml", "--index", 1], "--index is 1; SWEEP.toml has tasks 0 to 0"),
         (["task", "SWEEP.toml", "--index", -1], "-1"),
-        (["gone.toml"], "gone.toml: cannot be read as TOML"),
+        (["gone.toml"], "gone.toml: No such file or directory; check the path"),
         (["text.txt"], "expected SWEEP.toml"),
         ([], "sweep wants a command: all, task, status"),
     ],

@@ -189,7 +189,9 @@ def sheet_of(given: Any) -> Sheet:
         raise Misuse(f"{given.file}: expected SWEEP.toml; its results are called SWEEP.json and SWEEP.csv")
     try:
         document = tomllib.loads(Path(given.file).read_text())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise Misuse(f"{given.file}: {error.strerror}; check the path") from error
+    except (ValueError, RecursionError) as error:
         raise Misuse(f"{given.file}: cannot be read as TOML ({error})") from error
     return os.path.abspath(given.file), document, os.path.abspath(given.runs)
 
