@@ -178,7 +178,7 @@ def config_of(run: Run) -> Config:
     """As model_of, where it is one sequence's. Raises Misuse for an encoder and a decoder."""
     cfg = model_of(run)
     if cfg.encoder:
-        what = "is of an encoder and a decoder, which this is not for; trace and generate take it"
+        what = "is an encoder and a decoder, which this command does not take; trace and generate do"
         raise Misuse(f"{run.folder} {what}")
     return cfg
 

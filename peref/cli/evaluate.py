@@ -171,8 +171,8 @@ def of_task(given: Given, found: Trained, exercise: Exercise) -> Measuring:
         deep = [[f"{row['length']:,}", *map(share, row["by_depth"])] for row in rows]
         head = ["length", *(f"at {depth:.0%}" for depth in DEPTHS)]
         lines += ["exactly right, by how deep in it the answer stands\n", text.table(head, deep), ""]
-    what = f"{SURE:.0%} exactly right there and at all shorter lengths"
-    lines.append(text.labelled("effective", f"{in_words(result['effective'])}: {what}"))
+    what = f"the longest length with {SURE:.0%} exactly right there and at all shorter ones"
+    lines.append(text.labelled("effective", f"{in_words(result['effective'])} ({what})"))
     yield {}, result, lines
 
 
