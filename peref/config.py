@@ -115,7 +115,7 @@ class Config:
     norm_place: Literal["before", "after", "both"] = "before"
     norm_from_one: bool = False
     residual: Literal["sequential", "parallel", "shared"] = "sequential"
-    activation: Annotated[Activation, "Activation of the feed-forward layers: swiglu, gelu, relu."] = "swiglu"
+    activation: Annotated[Activation, "Activation: swiglu, gelu, relu; docs/cli.md has all."] = "swiglu"
     activation_limit: float = None  # type: ignore[assignment]
     experts: int | None = None
     experts_chosen: int = None  # type: ignore[assignment]

@@ -216,13 +216,10 @@ def get(
         say_fewer(threads, used, say)
     if threads is not None and used > idle:
         asked, free = counted(used, "thread was", "threads were"), counted(idle, "core is", "cores are")
-        say(f"{asked} asked for, {free} idle now; --threads {idle} may be faster, and changes no bit")
+        say(f"{asked} asked for, {free} idle now; --threads {idle} may be faster, with the same bits")
     if threads is None and used < (all_cores := host.cores()):
         taken = f"{counted(used, 'core is', 'cores are')} used of {all_cores}"
-        say(
-            f"others compute on this machine now, so {taken}; --threads {all_cores} takes all, and changes "
-            "no bit"
-        )
+        say(f"other programs are busy here, so {taken}; --threads {all_cores} takes all, with the same bits")
     kernel.TOLD[:] = [say]
     if damaged := kept.remove_damaged(kernel.FOLDER) if kernel.FOLDER else []:
         say(f"compiled anew, for what was kept of them was damaged: {', '.join(damaged)}")
