@@ -21,7 +21,6 @@ from peref.memory import check_weights
 from peref.model import PLAIN
 from peref.porting import load, names_of, one_or_two, unload
 from peref.porting.files import CONFIG, TENSORS, published
-from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
 from peref.vocabulary import TOKENIZER, tokenizer_of
 
@@ -90,7 +89,7 @@ def export_run(
         raise Misuse(f"{run.folder} {differs}")
     if folder.exists():
         raise Misuse(f"{folder} is there already; choose a new folder")
-    written = lambda a: to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4", copy=False)
+    written = lambda a: store.to_bfloat16(a) if dtype == "bfloat16" else a.astype("<f4", copy=False)
     tensors = {name: written(a) for name, a in theirs.items()}
     public |= {key: dtype for key in ("dtype", "torch_dtype") if key in public}
     with runs.being_made(folder.parent) as made:

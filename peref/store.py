@@ -41,6 +41,12 @@ class TooNew(Damaged):
     """
 
 
+def to_bfloat16(a: np.ndarray) -> np.ndarray:
+    """Numbers to the nearest bfloat16, ties to even, as BFLOAT16."""
+    bits = np.asarray(a).astype(np.float32).view(np.uint32).astype(np.uint64)
+    return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16).view(BFLOAT16)
+
+
 def canonical(value: object) -> str:
     """The one JSON text of `value`: sorted keys, no blanks, ASCII only. Raises Misuse for NaN, infinity
     and what JSON has no word for.

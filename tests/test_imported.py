@@ -24,8 +24,8 @@ from peref.imported import export_run, import_run
 from peref.parameters import init
 from peref.porting import config_of, load, unload
 from peref.porting.files import mapped, published
-from peref.porting.tensors import BFLOAT16, to_bfloat16
 from peref.runs import open_run
+from peref.store import BFLOAT16, to_bfloat16
 from peref.vocabulary import Vocabulary, damaged, vocabulary_of
 
 V, TEXT = 290, "Position enters a transformer; größer is longer. " * 40

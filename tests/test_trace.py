@@ -26,9 +26,9 @@ from peref.imported import import_run
 from peref.model import PLAIN
 from peref.parameter_axes import LEGEND
 from peref.porting import config_of, unload
-from peref.porting.tensors import to_bfloat16
 from peref.recipe import Recipe
 from peref.runs import open_run
+from peref.store import to_bfloat16
 from peref.trace import byte_count, described, noted_in, trace, trace_layer
 
 SIZES = {"C": 12, "layers": 3, "H": 3, "G": 1, "D": 4, "V": 29, "L": 8, "F": 10}

@@ -130,12 +130,6 @@ def copied(a: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return a.astype(dtype or a.dtype, order="C").reshape(shape)
 
 
-def to_bfloat16(a: np.ndarray) -> np.ndarray:
-    """float32 to the nearest bfloat16, ties to even, as BFLOAT16."""
-    bits = a.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(BFLOAT16)
-
-
 def half_with(cfg: Config, name: str) -> Config:
     """The model that has the parameter of this name: of a pair one of the two."""
     return cfg.encoder if cfg.encoder and name.startswith("encoder.") else cfg

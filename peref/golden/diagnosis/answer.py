@@ -26,7 +26,7 @@ from peref.golden.compute.reference import expected
 from peref.golden.spec.cases import FACTS, OPERATIONS, Case, rebuilt
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, limits, verdict_on
+from peref.golden.spec.rule import ROUNDOFF, Verdict, limits, verdict_on
 from peref.parameters import Arrays
 from peref.rng import generator
 
@@ -104,17 +104,27 @@ class Clue:
     proves: bool = False
 
 
+def unmoved(at: Any, case: Any) -> Any:
+    return at
+
+
+def as_expected(case: Case, a: Arrays, pe: Any, place: Any = unmoved) -> Arrays | None:
+    """What the reference gives at place(the place of a case, the case), None where that is none."""
+    at = place(case.at, case)
+    return None if at is None else expected(case, a, pe, at)
+
+
 @dataclass
 class Answer:
-    """The tensors that came for one case; `computing` (case, inputs, encoding, place) -> outputs, where not
-    as the reference computes it, and what becomes of angles and gains before they are used; what could not be
-    computed of what was tried: a kind -> which.
+    """The tensors that came for one case; how it is computed (as_expected), where not as the reference does,
+    and what becomes of angles and gains before they are used; what could not be computed of what was tried: a
+    kind -> which.
     """
 
     entry: Entry
     got: dict[str, Tensor]
     verdicts: dict[str, bool] = field(default_factory=dict)  # name -> whether it passes
-    computing: Callable[..., Arrays] = expected
+    computing: Callable[..., Arrays | None] = as_expected
     turned: Callable[[Any], Any] = lambda angles_and_gains: angles_and_gains
     uncomputed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     moves: dict[tuple[Guess, bool], list[Arrays]] = field(default_factory=dict)  # drawn, once for each guess
@@ -176,7 +186,7 @@ class Answer:
         one.a = {name: x for name, x in self.a.items() if not name.startswith("cotangent.")}
         return one
 
-    def by(self, computing: Callable[..., Arrays], **more: Any) -> "Answer":
+    def by(self, computing: Callable[..., Arrays | None], **more: Any) -> "Answer":
         """The same, computed otherwise."""
         one = replace(self, computing=computing, **more)
         one.a, one.case, one.wrong, one.trace = self.a, self.case, self.wrong, self.trace
@@ -212,7 +222,7 @@ class Answer:
         found = None
         for name in self.wrong:
             x, verdict = self.wide(name), self.held_against(name, self.want(name))
-            if x is None or verdict is None or (verdict.wrong("C") & np.isfinite(x)).any():
+            if x is None or verdict.used is None or (verdict.wrong("C") & np.isfinite(x)).any():
                 return None
             at = tuple(map(int, np.argwhere(verdict.wrong("C"))[0]))
             rest = ", and all that is finite is right" if np.isfinite(x).any() else ""
@@ -239,21 +249,17 @@ class Answer:
 
     def near(self, name: str, x: Any) -> bool:
         """Whether what came agrees with x by the rule."""
-        verdict = self.held_against(name, x)
-        return verdict is not None and verdict.passes
+        return self.held_against(name, x).passes
 
-    def held_against(self, name: str, x: Any, off: Any = None) -> Verdict | None:
+    def held_against(self, name: str, x: Any, off: Any = None) -> Verdict:
         """What came beside x, with the budget that numbers of its size need; NaN and infinities where x has
-        them. `off`: how far rounding moves x, where that was measured. None where they cannot agree.
+        them. `off`: how far rounding moves x, where that was measured.
         """
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
-        if x.shape != want.shape or self.wide(name) is None or a is None or b is None:
-            return None
-        if off is None and name in self.farthest and self.dismissed(name, x):
-            return None
-        if not np.isfinite(x).any():
-            return None
+        alike = x.shape == want.shape and self.wide(name) is not None
+        if not alike or a is None or b is None or not np.isfinite(x).any():
+            return Verdict("FAIL", math.inf)
         with np.errstate(all="ignore"):
             larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
             b = b * (1 + np.where(a > 0, larger / a, 0))
@@ -266,70 +272,40 @@ class Answer:
         """
         given = self.given(guess) or {}
         held = [self.held_by(guess, given, name) for name in self.wrong if name in given]
-        used = [np.ravel(one.used) for one in held if one is not None and one.used is not None]
+        used = [np.ravel(one.used) for one in held if one.used is not None]
         return float((np.concatenate(used) ** 2).mean()) if used else 0.0
 
-    @cached_property
-    def farthest(self) -> dict[str, tuple[Any, ...]]:
-        """Of each wrong tensor the number that is farthest off: its place, itself, the size of the golden
-        one, how far apart the rule lets two numbers be there, and how much farther for each unit of size.
-        """
-        found = {}
-        for name in self.wrong:
-            mine, want, (a, b) = self.wide(name), self.want(name), self.entry.budget(name)
-            if mine is not None and a is not None and b is not None and np.isfinite(mine).all():
-                room = limits(self.got[name].dtype, want, a, b, self.entry.words["depth"])[-1]
-                with np.errstate(all="ignore"):
-                    more = np.where(a > 0, room / a, 1.0)
-                    k = np.unravel_index(np.nanargmax(np.abs(mine - want) / room), want.shape)
-                found[name] = k, *(float(x[k]) for x in (mine, np.abs(want), room, more))
-        return found
-
-    def held_by(self, guess: Guess, given: Arrays, name: str, learnt: bool = False) -> Verdict | None:
+    @np.errstate(all="ignore")
+    def held_by(self, guess: Guess, given: Arrays, name: str, learnt: bool = False) -> Verdict:
         """What came beside what a guess gives. A program with a bug rounds as its own formula does: where
         what came is nearer to the guess than to what is right, the budget of the guess counts, if by this
         budget the right numbers would still be wrong.
         """
-        x = np.asarray(given[name])
+        x, mine, want = np.asarray(given[name]), self.wide(name), self.want(name)
         verdict = self.held_against(name, x)
-        done = verdict is not None and verdict.passes
-        if done or self.computing is not expected or not self.nearer(name, x):
+        if verdict.passes or self.computing is not as_expected or mine is None or x.shape != want.shape:
+            return verdict
+        nearer = np.abs(mine - x).max(initial=0) <= np.abs(mine - want).max(initial=0) / 2
+        if not (nearer and np.isfinite(mine).all()):
             return verdict
         if (guess, learnt) not in self.moves:
             self.moves[guess, learnt] = list(self.drawn(guess, learnt))
         drawn = [y[name] for y in self.moves[guess, learnt] if name in y]
         most = np.abs(np.array(drawn) - x).max(0) / STEP if drawn else 0.0
-        right, own = (self.held_against(name, y, most) for y in (self.want(name), x))
-        return verdict if right is None or right.passes else own
+        right, own = (self.held_against(name, y, most) for y in (want, x))
+        return verdict if right.passes else own
 
     def drawn(self, guess: Guess, learnt: bool) -> Iterator[Arrays]:
         """What a guess gives where all that is computed on the way is rounded at random."""
         fine = rounding(generator(0, f"rounding of {self.entry.id}").standard_normal, STEP)
         off = lambda angles_and_gains: wrapped(tuple(map(fine, angles_and_gains)), fine)
-        other = self.by(lambda case, a, pe, at: moved(case, a, pe, at, fine), turned=off)
+
+        def at_random(case: Case, a: Arrays, pe: Any, place: Any = unmoved) -> Arrays | None:
+            at = place(case.at, case)
+            return None if at is None else moved(case, a, pe, at, fine)
+
+        other = self.by(at_random, turned=off)
         yield from (other.given(guess, learnt) or {} for _ in range(ROUNDINGS))
-
-    def agrees(self, guess: Guess, given: Arrays, name: str, learnt: bool = False) -> bool:
-        """Whether what came is what the guess gives."""
-        verdict = self.held_by(guess, given, name, learnt)
-        return verdict is not None and verdict.passes
-
-    def nearer(self, name: str, x: np.ndarray) -> bool:
-        """Whether what came is nearer to x than to what is right, where it is farthest from either."""
-        want = self.want(name)
-        if name not in self.farthest or x.shape != want.shape:
-            return False
-        k, mine, _, room, _ = self.farthest[name]
-        most = abs(mine - want[k]) / 2
-        if not abs(mine - x[k]) <= most:
-            return False
-        verdict = self.held_against(name, x, 0.0)
-        return verdict is not None and verdict.worst * room <= CLASSES[-1][1] * most
-
-    def dismissed(self, name: str, x: np.ndarray) -> bool:
-        """Whether x is another number at the place that is farthest off: most guesses end here."""
-        k, mine, size, room, more = self.farthest[name]
-        return bool(abs(mine - x[k]) > 2 * (room + more * max(abs(x[k]) - size, 0.0)))
 
     def fits(self, guess: Guess) -> float | None:
         """The share of wrong tensors that the guess gives, less one where it makes something wrong that
@@ -338,8 +314,8 @@ class Answer:
         given = self.given(guess)
         if given is None:
             return None
-        off = lambda some, of=given, *how: any(
-            not self.agrees(guess, of, name, *how) for name in some if name in of
+        off = lambda some, of=given, *how: (
+            not all(self.held_by(guess, of, name, *how).passes for name in some if name in of)
         )
         real = [name for name in self.got if self.want(name).dtype.kind == "f"]
         learnt = [name for name in real if name.startswith("vjp.")]
@@ -350,7 +326,7 @@ class Answer:
         some = [name for name in self.wrong if name in given]
         if not some:
             return None
-        share = sum(self.agrees(guess, given, name) for name in some) / len(self.wrong)
+        share = sum(self.held_by(guess, given, name).passes for name in some) / len(self.wrong)
         if share and not self.derivative:
             kept = [name for name in learnt if self.right(name)]
             share -= 0.5 * off([name for name in outputs if self.right(name)])

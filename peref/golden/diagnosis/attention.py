@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnosis.answer import NEARLY, SHOWN, Answer, Clue, Guess, Trap, flag_of_scale, guess
-from peref.golden.diagnosis.engine import Row, computed, family, guesses, rows
+from peref.golden.diagnosis.engine import Row, attends, computed, family, guesses, rows
 from peref.golden.diagnosis.rotation import in_few
 from peref.golden.diagnosis.tensor import factor_in, factor_of
 from peref.golden.spec.cases import Case
 from peref.hooks import softmax_scale
 
-attn = lambda case: case.level in ("attn", "trace")
 packed = lambda case: case.seg is not None
-sees_past = lambda case: attn(case) and case.causal
-in_window = lambda case: attn(case) and case.window
-in_groups = lambda case: attn(case) and case.G > 1
+sees_past = lambda case: attends(case) and case.causal
+in_window = lambda case: attends(case) and case.window
+in_groups = lambda case: attends(case) and case.G > 1
+has_sinks = lambda case: attends(case) and case.options.get("sinks")
 DOCUMENTS, BOTH = "mask.documents", "documents and padding see one another"
 
 
@@ -85,7 +85,7 @@ SOFTMAX = {
     "masked cells are seen with a logit of 0": lambda p, s, c: to_one(raised(seen_as_0(s))),
     "the mean is missing: you have exponentials alone": lambda p, s, c: raised(s),
 }
-two_sided = lambda case: attn(case) and not case.causal
+two_sided = lambda case: attends(case) and not case.causal
 one_text = lambda case: sees_past(case) and not packed(case)
 SEGMENTS = {  # as the mask has them; positions as they were
     BOTH: lambda seg: None,
@@ -117,15 +117,18 @@ SCALES = {
 }
 BY_ROOT = {"your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5}
 ROUNDED_STEPS = {
-    **in_few("your weights were", lambda low: softmax(lambda p, s, c: low(p))),
-    **in_few("your logits were", lambda low: softmax(lambda p, s, c: to_one(raised(low(s))))),
-    **in_few("your exponentials were", lambda low: softmax(lambda p, s, c: to_one(low(raised(s))))),
+    **in_few("your weights were", lambda low: lambda p, s, c: low(p)),
+    **in_few("your logits were", lambda low: lambda p, s, c: to_one(raised(low(s)))),
+    **in_few("your exponentials were", lambda low: lambda p, s, c: to_one(low(raised(s)))),
 }
-CAUSAL_SEEN = (
-    ("your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
-    ("a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
-    ("a token sees the one after it", lambda see, t, s, c: see | (s == t + 1), one_text),
-    ("a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
+SEEN = tuple(
+    Row("mask.causal", words, {"see": change}, when)
+    for words, change, when in (
+        ("your mask is causal", lambda see, t, s, c: see & (s <= t), two_sided),
+        ("a token does not see itself", lambda see, t, s, c: see & (s != t), sees_past),
+        ("a token sees the one after it", lambda see, t, s, c: see | (s == t + 1), one_text),
+        ("a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
+    )
 )
 NO_SINKS = {"inputs": lambda a, c: {"param.sinks": a["param.sinks"] - np.inf}}
 WHO_SEES = (
@@ -133,21 +136,23 @@ WHO_SEES = (
         Row(DOCUMENTS, words, {"place": lambda at, c, change=change: {"seg": change(at.seg)}}, packed)
         for words, change in SEGMENTS.items()
     ),
-    Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attn(c) and packed(c)),
+    Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attends(c) and packed(c)),
     Row("mask.causal", "your mask is not causal", {"facts": lambda c: {"causal": False}}, sees_past),
     Row("mask.causal", "your mask is causal", {"facts": lambda c: {"causal": True}}, two_sided),
-    *(Row("mask.causal", words, {"see": change}, when) for words, change, when in CAUSAL_SEEN),
+    *SEEN,
     *rows("mask.window", "see", BLOCKS, in_window),
     *rows("mask.window", "place", WINDOWS, in_window),
-    Row("sinks.ignored", "your heads have no sinks", NO_SINKS, lambda c: attn(c) and c.options.get("sinks")),
+    Row(
+        "sinks.ignored", "your heads have no sinks", NO_SINKS, lambda c: attends(c) and c.options.get("sinks")
+    ),
     *(
         Row("gqa.order", words + alone, reading(order, which), in_groups)
         for which, alone in (("kv", ""), ("k", " (keys alone)"), ("v", " (values alone)"))
         for words, order in GROUPINGS.items()
     ),
-    Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attn),
-    *rows("attn.softmax", "outputs", {words: softmax(change) for words, change in SOFTMAX.items()}, attn),
-    *rows("attn.softmax", "outputs", ROUNDED_STEPS, attn, 0.98, True),
+    Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attends),
+    *rows("attn.softmax", "outputs", {words: softmax(change) for words, change in SOFTMAX.items()}, attends),
+    *rows("attn.softmax", "outputs", {w: softmax(f) for w, f in ROUNDED_STEPS.items()}, attends, 0.98, True),
     *rows(("options", "mscale_all_dim", "attn.scale"), "scale", BY_ROOT),
     *rows("attn.scale", "scale", SCALES),
 )

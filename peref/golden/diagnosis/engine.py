@@ -129,10 +129,15 @@ def on_case(make: Callable[[Any, Answer], Any], when: Callable[[Any], Any] = lam
     return gives
 
 
+def attends(case: Any) -> bool:
+    """Whether it is attention, at once or in the calls of a trace."""
+    return case.level == "attn" or (case.level == "trace" and case.hook not in ("embed", "mix"))
+
+
 def applies(case: Case, change: dict[str, Any]) -> bool:
     hooks = {WRAPS[kind][0] for kind in change if kind in WRAPS}
     deep = "scale" in change or "see" in change
-    return hooks <= {case.hook} and (not deep or case.level == "attn")
+    return hooks <= {case.hook} and (not deep or attends(case))
 
 
 def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> Callable[[Answer], Any]:
@@ -143,18 +148,16 @@ def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> 
         if case is None or not applies(case, change) or not when(case):
             return None
         inputs = change["inputs"](a, case) if "inputs" in change else {}
-        other, fields = altered(case, change, answer), placed(case.at, change, case)
-        if other is None or inputs is None or fields is None:
+        other = altered(case, change, answer)
+        if other is None or inputs is None:
             return None
         if answer.parameters and change.keys() & {"turn", "gains", "rotate"}:
             return None  # frequencies are learned: their angles are on the tape
         new, pe = other
-        at = replace(new.at)
-        vars(at).update(fields)
-        found = answer.computing(new, a | inputs, pe, at)
-        if "see" in change:
+        found = answer.computing(new, a | inputs, pe, partial(placed, change))
+        if found and "see" in change:
             found.pop("scores", None)  # a mask is seen in the weights alone: scores may be left as they are
-        return change["outputs"](found, answer) if "outputs" in change else found
+        return change["outputs"](found, answer) if found and "outputs" in change else found
 
     return gives
 
@@ -174,10 +177,8 @@ def altered(case: Case, change: dict[str, Any], answer: Answer) -> tuple[Case, A
     """The case with other facts and options, and its encoding with other functions, hooks and scale; None
     where the change leaves the case out.
     """
-    facts, options, parts = (
-        change.get(kind, lambda case: {})(case) for kind in ("facts", "options", "parts")
-    )
-    if None in (facts, options, parts):
+    facts, options = (change.get(kind, lambda case: {})(case) for kind in ("facts", "options"))
+    if None in (facts, options):
         return None
     if change.keys() & {"facts", "options"} and not (
         differs(vars(case), facts) or differs(case.config.pe[0][1], options)
@@ -186,22 +187,34 @@ def altered(case: Case, change: dict[str, Any], answer: Answer) -> tuple[Case, A
     new = replace(case, **facts, options=case.options | options) if facts or options else case
     if new is not case and not answer.has_parameters_of(new):
         return None
-    pe = with_functions(new, parts) if parts else new.config.encoding(0)
+    pe = hooked(new.config.encoding(0), change, case)
+    return pe and (new, pe)
+
+
+def hooked(pe: Any, change: dict[str, Any], case: Case) -> Any:
+    """An encoding with other functions of its file, hooks, of those that it fills, and scale; None where the
+    change leaves the case out.
+    """
+    if "parts" in change:
+        parts = change["parts"](case)
+        if parts is None:
+            return None
+        pe = with_functions(pe, case.encoding, parts)
     if "scale" in change:
         pe = replace(pe, scale=lambda D, right=pe: change["scale"](softmax_scale(right, D), case))
     for kind, (hook, wrap) in WRAPS.items():
-        if kind in change:
+        if kind in change and getattr(pe, hook):
             pe = around(pe, hook, partial(wrap, change[kind], case))
-    return new, pe
+    return pe
 
 
 def differs(now: Any, other: dict[str, Any]) -> bool:
     return any(now[name] != x for name, x in other.items())
 
 
-def placed(at: At, change: dict[str, Any], case: Any) -> dict[str, Any] | None:
-    """What is other about the place of a case or a call: positions, fields, who is seen; scores of what is
-    not are left as they come. None where a change leaves the case out.
+def placed(change: dict[str, Any], at: At, case: Any) -> At | None:
+    """The place of a case or a call with other positions, fields, who is seen; scores of what is not are left
+    as they come. None where a change leaves the case out.
     """
     fields = change["place"](at, case) if "place" in change else {}
     if "i" in change:
@@ -211,7 +224,11 @@ def placed(at: At, change: dict[str, Any], case: Any) -> dict[str, Any] | None:
         slot = np.arange(at.S)
         see = change["see"](at.see, slot[at.S - at.T :, None], slot, case)
         fields = None if see is None else {"see": see}
-    return fields
+    if fields is None:
+        return None
+    there = replace(at)
+    vars(there).update(fields)
+    return there
 
 
 def gained_by(change: Any, phi: Any, g: Any, h: Any) -> Any:
@@ -280,14 +297,13 @@ def own_functions(file: ModuleType) -> list[str]:
     return [name for name, f in here.items() if exchanged_in(f, here, {}) is not f]
 
 
-def with_functions(case: Case, changes: dict[str, Any]) -> Any:
-    """The encoding of a case with other functions for some of its parts."""
-    file = module(case.encoding)
+def with_functions(pe: Any, name: str, changes: dict[str, Any]) -> Any:
+    """An encoding, or one that it is combined of, with other functions for some parts of its file."""
+    file = module(name)
     here = vars(file)
     assert changes.keys() <= here.keys(), changes
     there = dict(here)
     there |= {name: exchanged_in(here[name], here, there) for name in own_functions(file)} | changes
-    pe = case.config.encoding(0)
     hook = lambda f: changes.get(f.__name__) or exchanged_in(f, here, there)
     bound = lambda f: partial(hook(f.func), **f.keywords) if isinstance(f, partial) else hook(f)
     new: dict[str, Any] = {name: bound(f) for name, f in functions_of(pe).items()}

@@ -233,7 +233,7 @@ def fitted(answer: Answer, option: str) -> float | None:
     if not abs(value - now) > NEARLY * abs(now) or (made := attempt(answer, option, value, name)) is None:
         return None
     one = guess("", "", with_option(option, lambda _: value))
-    return value if answer.agrees(one, {name: made}, name) else None
+    return value if answer.held_by(one, {name: made}, name).passes else None
 
 
 def polished(answer: Answer, option: str, value: float, name: str, x: Any, size: Any) -> float:

@@ -16,8 +16,8 @@ import numpy as np
 
 from peref.golden.compute.operation import parameters_in
 from peref.golden.compute.trace import trace_outputs
-from peref.golden.diagnosis.answer import Answer
-from peref.golden.diagnosis.engine import Row, altered, placed
+from peref.golden.diagnosis.answer import Answer, unmoved
+from peref.golden.diagnosis.engine import attends, computed
 from peref.golden.diagnosis.rotation import Map, fitting, turned_at_all
 from peref.golden.spec.cases import Case
 from peref.hooks import around, rotation
@@ -70,23 +70,18 @@ def calls_of(case: Case) -> list[Call]:
     return found
 
 
-def attends(case: Any) -> bool:
-    return case.hook not in ("embed", "mix")
-
-
-def as_it_is(answer: Answer) -> Any:
-    """Where a bug changes nothing: what is right, which did not come; None where it came."""
-    return (
-        {name: answer.want(name) for name in answer.entry.outputs} if answer.trace and answer.wrong else None
-    )
-
-
 def on_trace(make: Callable[..., Any], only: Callable[[Case], bool] = lambda case: True) -> Any:
-    """make(case, its calls, the answer) where there is a trace that it is for."""
+    """make(case, its calls, the answer) where there is a trace that it is for. Where that is None, a bug
+    changes nothing: what is right, if that did not come.
+    """
 
     def gives(answer: Answer) -> Any:
         case = answer.trace
-        return None if case is None or not only(case) else make(case, calls_of(case), answer)
+        if case is None or not only(case):
+            return None
+        made = make(case, calls_of(case), answer)
+        right = {name: answer.want(name) for name in answer.entry.outputs if answer.wrong}
+        return right or None if made is None else made
 
     return gives
 
@@ -111,7 +106,7 @@ def with_places(place: Callable, who: str, kind: Kind) -> Any:
         mine = [place(own(i, c), far(c), c) if kind(c) else own(i, c) for c in calls]
         other = np.concatenate(mine, -1)
         if np.array_equal(i, other):
-            return as_it_is(answer)
+            return None
         if case.hook == "rotate":
             return with_turns(lambda name, c, case: {"i": own(other, c)} if name in who else {})(answer)
         at = {name: other if name in who else i for name in "qk"}
@@ -132,7 +127,7 @@ def with_turns(how: Callable[[str, Call, Case], dict[str, Any]], only: Any = tur
 
     def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         if not any(how(name, c, case) for name in "qk" for c in calls):
-            return as_it_is(answer)
+            return None
         return with_turned(case, answer.a, lambda n, c: turned_rows(case, answer.a, n, c, **how(n, c, case)))
 
     return on_trace(make, only)
@@ -194,10 +189,10 @@ def without_keys(lost: Lost, which: slice = slice(None)) -> Any:
 
     def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         kept = lambda s, call: ~np.isin(s, slots_of(calls, call, lost, which))
-        row = Row("", "", {"see": lambda see, t, s, call: see & kept(s, call)}, attends)
-        return with_row(row, lambda call: call.later)(answer)
+        seen = computed(see=lambda see, t, s, call: see & kept(s, call))
+        return seen(as_operation(answer, lambda call: call.later))
 
-    return on_trace(make)
+    return on_trace(make, attends)
 
 
 def with_zeros(names: Any, lost: Lost, which: slice = slice(None)) -> Any:
@@ -231,7 +226,7 @@ def not_cleared(counted: bool) -> Any:
 
     def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         if not (counted or several_texts(case)):
-            return as_it_is(answer)
+            return None
         i = np.broadcast_to(np.arange(case.T), case.at.i.shape) if counted else case.at.i
         return trace_outputs(as_one_text(case), answer.a, None, replace(case.at, i=i, j=i))
 
@@ -300,7 +295,7 @@ def with_old_states(names: tuple[str, ...]) -> Any:
 
     def make(case: Case, calls: list[Call], answer: Answer) -> Any:
         if not several_texts(case):
-            return as_it_is(answer)
+            return None
 
         def before(number: int, pe: Any, at: At, old: Any) -> Any:
             call = calls[number]
@@ -316,45 +311,29 @@ def with_old_states(names: tuple[str, ...]) -> Any:
 # ---------------------------------------------------------------- what the encoding computes
 
 
+OF_HEADS = {"q", "k", "v", "param.sinks"}
+
+
 def as_operation(answer: Answer, kind: Kind) -> Answer:
-    """A trace as the guesses at operations see a case: what they change is so in calls of a kind alone,
-    parameters of a layer too.
+    """A trace as the guesses at operations see a case: what they change is so in calls of a kind alone.
+    What heads are given is read anew in each of these, whatever the cache holds.
     """
     case = answer.trace
     assert case is not None
 
-    def computing(new: Any, a: Any, pe: Any, at: Any) -> Any:
-        p = parameters_in(a)
-        if case.hook == "mix":
-            pe = around(pe, "mix", lambda mix, be, right, *given: mix(be, p, *given))
-        return replayed(case, answer.a, lambda call, right, *there: (pe if kind(call) else right, *there))
-
-    one = replace(answer, computing=computing)
-    one.a, one.case, one.trace, one.wrong = answer.a, case, case, answer.wrong
-    return one
-
-
-def with_row(row: Row, kind: Kind) -> Any:
-    """Calls of a kind are changed as the row says. Where other inputs are read, these are read again in each
-    call, whatever the cache holds.
-    """
-
-    def make(case: Case, calls: list[Call], answer: Answer) -> Any:
-        other: Any = altered(case, row.change, answer) if row.when(case) else None
-        if other is None:
-            return as_it_is(answer)
-        if "inputs" in row.change:
-            out = trace_outputs(other[0], answer.a | row.change["inputs"](answer.a, case))["out"]
-            rows = ((out if kind(c) else answer.want("out"))[:, :, c.first : c.stop] for c in calls)
+    def computing(new: Case, a: Any, pe: Any, place: Any = unmoved) -> Any:
+        if any(a[name] is not answer.a[name] for name in OF_HEADS & a.keys()):
+            out = trace_outputs(new, a, pe)["out"]
+            rows = ((out if kind(c) else answer.want("out"))[:, :, c.first : c.stop] for c in calls_of(case))
             return {"out": np.concatenate([*rows], 2)}
+        if case.hook == "mix":
+            pe = around(pe, "mix", lambda mix, be, p, *given: mix(be, parameters_in(a), *given))
 
-        def before(call: Call, pe: Any, at: At, old: Any) -> Any:
-            if not kind(call):
-                return pe, at, old
-            there = replace(at)
-            vars(there).update(placed(at, row.change, call) or {})
-            return other[1], there, old
+        def before(call: Call, right: Any, at: At, old: Any) -> Any:
+            return (pe, place(at, call) or at, old) if kind(call) else (right, at, old)
 
         return replayed(case, answer.a, before)
 
-    return on_trace(make)
+    one = answer.by(computing)
+    one.case = case
+    return one

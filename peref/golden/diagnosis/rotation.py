@@ -17,6 +17,7 @@ from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_cas
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
 from peref.golden.diagnosis.tensor import order_by
 from peref.golden.spec.cases import Case
+from peref.golden.spec.files import LOW
 from peref.golden.spec.rule import ROUNDOFF
 from peref.hooks import rotation, turn_heads
 from peref.model import PLAIN
@@ -26,25 +27,9 @@ UNTOLD = 0.79  # what a clue weighs that shows what is wrong, and not what was d
 MISSING, TWICE, EXCHANGED = (("gains", which, "basic") for which in ("missing", "twice", "exchanged"))
 
 
-def float16(x: Any) -> Any:
-    """To float16, infinite beyond 65504 as there, and back."""
-    with np.errstate(over="ignore"):
-        return np.asarray(x).astype(np.float16).astype(np.float64)
-
-
-def bfloat16(x: Any) -> Any:
-    """To the nearest bfloat16, ties to even, and back."""
-    bits = np.asarray(x).astype(np.float32).view(np.uint32)
-    near = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
-    return near.astype(np.uint32).view(np.float32).astype(np.float64)
-
-
-LOW = (("float16", float16), ("bfloat16", bfloat16))
-
-
 def in_few(words: str, change: Any = lambda low: low) -> dict[str, Any]:
     """Words with the name of each format -> change(what rounds to it)."""
-    return {f"{words} {name}": change(low) for name, low in LOW}
+    return {f"{words} {name}": change(low) for name, low in LOW.items()}
 
 
 other_of = lambda case: "interleaved" if case.layout == "half" else "half"
@@ -67,7 +52,6 @@ class Map:
     matrix  what cos and sin are multiplied with: a cos, b sin of the first, c sin, d cos of the second
     order   where the two components go: "" as they are, "swapped", "halves", "adjacent"
     inside  the second component is made from the first when that has turned already
-    low     what cosines and sines are rounded to
     times   how often a pair turns: not at all where 0
     """
 
@@ -76,7 +60,6 @@ class Map:
     matrix: tuple[float, float, float, float] = (1, -1, 1, 1)
     order: str = ""
     inside: bool = False
-    low: Any = None
     times: int = 1
 
     def __call__(self, case: Case, x: Any, phi: Any, gain: Any) -> Any:
@@ -93,8 +76,6 @@ class Map:
             pairs = np.array([(n, n + case.D // 2) for n in range(half)])
         first, second = pairs.T
         cos, sin = np.cos(phi), np.sin(phi)
-        if self.low:
-            cos, sin = self.low(cos), self.low(sin)
         if gain is not None:
             cos, sin = cos * gain, sin * gain
         if cos.ndim == 3:
@@ -125,7 +106,7 @@ def with_map(made: Map, who: str = "qk") -> Any:
         if case.level == "op":
             return {f"{n}_rotated": x for n, x in new.items()}
         pe = replace(case.config.encoding(0), rotate=None)
-        return answer.computing(case, answer.forward.a | new, pe, case.at)
+        return answer.computing(case, answer.forward.a | new, pe)
 
     return on_case(make, lambda case: turns(case) and fitting(made, case))
 
@@ -179,7 +160,6 @@ MAPS = (  # flag, words, map: of a pair (a, b) with cosine c and sine s
         for m in SIGNS
     ),
     ("rope.sign", "the second channel is made from the first when that has turned already", Map(inside=True)),
-    *((FEW, f"your cosines and sines were {name}", Map(low=low)) for name, low in LOW),
     ("rope.one_of_two", "channels turn twice", Map(times=2)),
 )
 STILL = Map(times=0)
@@ -224,6 +204,17 @@ def of_frequencies(change: Any) -> Any:
     return rotate
 
 
+def in_tables(low: Any) -> Any:
+    """Angles and gains of which low keeps the cosines and sines."""
+
+    def change(phi: Any, *gains: Any) -> Any:
+        cos, sin = low(np.cos(phi)), low(np.sin(phi))
+        size = np.hypot(cos, sin)
+        return np.arctan2(sin, cos), *(size if g is None else size * g for g in gains)
+
+    return change
+
+
 UNITS_OF_ANGLES = {"2 pi times": 2 * np.pi, "1/(2 pi) of": 0.5 / np.pi}
 UNITS_OF_ANGLES |= {"pi/180 of": np.pi / 180, "180/pi times": 180 / np.pi}
 DEALT: dict[str, Any] = {
@@ -246,7 +237,10 @@ TURNS: dict[Any, dict[str, Any]] = {
             for w, c in UNITS_OF_ANGLES.items()
         },
     },
-    (FEW, "turn"): in_few("your angles were", lambda low: lambda phi, *g: (low(phi), *g)),
+    (FEW, "turn"): {
+        **in_few("your cosines and sines were", in_tables),
+        **in_few("your angles were", lambda low: lambda phi, *g: (low(phi), *g)),
+    },
     (FEW, "at"): in_few("your positions were"),
     (MISSING, "gains"): {
         "the gain (magnitude) is missing": lambda g, h: (1 + 0 * g, 1 + 0 * h),
@@ -284,7 +278,7 @@ def in_layout(layout: str) -> Any:
 
     def make(case: Case, answer: Answer) -> Any:
         other = replace(case, layout=layout)
-        return answer.computing(other, answer.a, other.config.encoding(0), other.at)
+        return answer.computing(other, answer.a, other.config.encoding(0))
 
     return on_case(make, turns)
 

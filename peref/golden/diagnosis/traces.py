@@ -7,7 +7,7 @@ gives what came.
 Not here: how a trace is replayed (replays).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,14 +17,13 @@ import numpy as np
 from peref.golden.diagnosis.answer import Answer, Guess, guess
 from peref.golden.diagnosis.attention import WHO_SEES
 from peref.golden.diagnosis.biases import BIASES, ROWS_ADDED
-from peref.golden.diagnosis.engine import TRACES, WRAPS, Row, family, rows
+from peref.golden.diagnosis.engine import TRACES, WRAPS, Row, attends, family, guesses, rows
 from peref.golden.diagnosis.options import option_rows
 from peref.golden.diagnosis.recurrences import SUMS
 from peref.golden.diagnosis.replays import (
     Call,
     alone,
     as_operation,
-    attends,
     calls_of,
     kept_names,
     not_cleared,
@@ -35,7 +34,6 @@ from peref.golden.diagnosis.replays import (
     with_keys,
     with_old_states,
     with_places,
-    with_row,
     with_states,
     with_turns,
     with_zeros,
@@ -192,8 +190,8 @@ LOST_KEYS = (  # words, lost(call of the key, this call), which of the call's
 @family(attends, TRACES)
 def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
     """Whom the tokens of a call see, and which keys are lost."""
-    yield from rows_in_calls(answer, case, MASKS)
-    yield from of_kinds(CAUSAL, OPENED.words, partial(with_row, OPENED), (every_call, opening, *SOME))
+    yield from in_calls(answer, partial(guesses, MASKS))
+    yield from in_calls(answer, partial(guesses, (OPENED,)), (every_call, opening, *SOME))
     for words, lost, which in LOST_KEYS:
         sure = 1.0 if which == ALL_OF else NARROW
         yield guess(DROPPED, words, without_keys(lost, which), sure)
@@ -289,13 +287,13 @@ def made_for(**lengths: Any) -> Any:
 @family(what=TRACES)
 def of_settings(answer: Answer, case: Any) -> Iterator[Guess]:
     """An option has another value than the case says."""
-    yield from rows_in_calls(answer, case, option_rows(answer, case))
+    yield from in_calls(answer, partial(guesses, option_rows(answer, case)))
 
 
 @family(what=TRACES)
 def of_rows_below(answer: Answer, case: Any) -> Iterator[Guess]:
     """What the levels of single operations know: angles, gains, biases, rows, the softmax scale."""
-    yield from rows_in_calls(answer, case, ROWS_BELOW)
+    yield from in_calls(answer, partial(guesses, ROWS_BELOW))
     for flag, words, made in OTHER_MAPS if turned_at_all(case) else ():
         for whose, who in WHO:
             sure = 1.0 if who == "qk" else NARROW
@@ -310,26 +308,17 @@ def of_operations(*families: Any) -> Any:
     @family(what=TRACES)
     def asked(answer: Answer, case: Any) -> Iterator[Guess]:
         for make in families if "+" not in case.config.pe[0][0] else ():
-            for one in make(as_operation(answer, every_call)):
-                of_calls = lambda kind, one=one: (
-                    lambda other: other.trace and one.gives(as_operation(other, kind))
-                )
-                for found in of_kinds(one.trap.flag, one.trap.words, of_calls, sure=one.sure):
-                    yield replace(found, vague=one.vague)
+            yield from in_calls(answer, make)
 
     return asked
 
 
-OF_ATTENTION = {"see", "place", "scale", "inputs"}
-
-
-def rows_in_calls(answer: Answer, case: Case, table: Iterable[Row], kinds: Any = KINDS) -> Iterator[Guess]:
-    """Rows of the levels of single operations, in all calls or in those of a kind."""
-    for row in table:
-        hooks = {WRAPS[kind][0] for kind in row.change if kind in WRAPS}
-        mine = hooks <= {case.hook} and (attends(case) or not row.change.keys() & OF_ATTENTION)
-        if mine and row.when(case) and (flag := row.flag_for(answer)):
-            yield from of_kinds(flag, row.words, partial(with_row, row), kinds, row.sure)
+def in_calls(answer: Answer, make: Any, kinds: Any = KINDS) -> Iterator[Guess]:
+    """The guesses at operations that `make` yields, in all calls or in those of a kind."""
+    for one in make(as_operation(answer, every_call)):
+        so = lambda kind, one=one: on_trace(lambda case, calls, other: one.gives(as_operation(other, kind)))
+        for found in of_kinds(one.trap.flag, one.trap.words, so, kinds, one.sure):
+            yield replace(found, vague=one.vague or found.vague)
 
 
 below = lambda row: row.change.keys() <= {*WRAPS, "scale", "parts"}
@@ -346,7 +335,8 @@ def of_terms(answer: Answer, case: Any) -> Iterator[Guess]:
     for part, what in enumerate(("term", "row", "column")):
         terms[f"the {what} is not added to the logits"] = partial(less, part)
     unbiased = Row(dropped, "there is no bias", {"table": lambda b: 0 * b})
-    yield from rows_in_calls(answer, case, (unbiased, *rows(dropped, "terms", terms)), (not_first, *SOME))
+    of_rows = partial(guesses, (unbiased, *rows(dropped, "terms", terms)))
+    yield from in_calls(answer, of_rows, (not_first, *SOME))
     yield from of_kinds(dropped, "cached keys have no bias", cached_unbiased, (not_first, *SOME))
 
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import safetensors
 
 from peref.errors import Damaged, Misuse
-from peref.store import BFLOAT16, DTYPES, is_file, read_bytes, tensor_file
+from peref.store import BFLOAT16, DTYPES, is_file, read_bytes, tensor_file, to_bfloat16
 
 FORMATS = {name: np.dtype("<u2" if name == "BF16" else kind) for name, kind in DTYPES.items()}
 DTYPE_NAMES = {kind: name for name, kind in FORMATS.items() if name != "BF16"}
@@ -49,11 +50,16 @@ class Tensor:
 def narrowed(x: np.ndarray, dtype: str) -> Tensor:
     """Real numbers in one of the four real dtypes, to the nearest."""
     with np.errstate(over="ignore"):
-        y = x.astype(np.float32 if dtype == "BF16" else FORMATS[dtype])
-    if dtype != "BF16":
-        return Tensor(dtype, y)
-    bits = y.view(np.uint32).astype(np.uint64)
-    return Tensor(dtype, np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16))
+        return Tensor(dtype, to_bfloat16(x)["bfloat16"] if dtype == "BF16" else x.astype(FORMATS[dtype]))
+
+
+def as_kept(dtype: str, x: Any) -> np.ndarray:
+    """Numbers as they are read again where they were kept in a real dtype."""
+    return narrowed(np.asarray(x), dtype).wide
+
+
+# what keeps numbers in 16 bits, by the name of the dtype
+LOW = {name: partial(as_kept, dtype) for name, dtype in (("float16", "F16"), ("bfloat16", "BF16"))}
 
 
 def encoded_tensors(found: Mapping[str, Tensor]) -> bytes:
