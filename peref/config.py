@@ -309,6 +309,12 @@ class Config:
         """The encoding of one layer, with its facts and options filled in."""
         return self._bound[layer].pe
 
+    def with_encodings(self, change: Callable[[Encoding], Encoding]) -> "Config":
+        """The same with change(its encoding) in each layer."""
+        found = replace(self)
+        vars(found)["_bound"] = tuple(replace(layer, pe=change(layer.pe)) for layer in self._bound)
+        return found
+
     @cached_property
     def alike(self) -> tuple[int, ...]:
         """For each layer the first whose settings are the same, functions of its encoding with all that was

@@ -16,14 +16,13 @@ from test_trace import KINDS, TOKENS, made, made_here, tiny  # noqa: F401
 from peref import model
 from peref.config import Config
 from peref.evaluate import weights_of
-from peref.golden.spec.files import Tensor
+from peref.golden.spec.files import LOW, Tensor
 from peref.porting import unload
 from peref.runs import open_run
 from peref.trace import OF_LAYER, OUTSIDE, described, trace
 from peref.trace_diff import other_config, other_steps
 from peref.trace_diff.evidence import UNRELATED, collapsed
 from peref.trace_diff.first import renamed, walk_of
-from peref.trace_diff.other_steps import rounded_to
 from peref.trace_diff.steps import Engine, follow, group_of
 from peref.trace_diff.verdicts import Traces
 
@@ -318,7 +317,7 @@ FITTED = {  # what theirs is, of a model with plain RoPE; the first tensor that 
         PLAIN,
         {"q_turned": lambda t, x: in_tables(t, "q"), "k_turned": lambda t, x: in_tables(t, "k")},
         "q_turned",
-        "layer 0: cos and sin are kept in bfloat16",
+        "layer 0: your cosines and sines were bfloat16",
     ),
     "scale": (member(PLAIN, 0, scale=0.3), {}, "scores", "layer 0 has scale 0.3; it has scale 0.353553391"),
     "eps near another": (
@@ -386,11 +385,16 @@ def normed_behind(role):
     return lambda t, x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight(t)
 
 
+def with_one(t, x):
+    e = np.where(t.see, np.exp(t("scores")), 0)
+    return e / (1 + e.sum(-1, keepdims=True))
+
+
 NORM_BEHIND = {role: unnormed(role) for role in "qk"}
 NORM_BEHIND |= {f"{role}_turned": normed_behind(role) for role in "qk"}
 in_layer_1 = lambda change: {"output": lambda t, x: change(x) if t.n == 1 else x}
 ENGINES = {
-    "heads h % G": (GEMMA, TILED, "layers.0.scores", "reads key-value head h % G; query head h reads"),
+    "heads h % G": (GEMMA, TILED, "layers.0.scores", "reads key-value head h mod G, expected h"),
     "softcap behind the mask": (
         GEMMA,
         {"probabilities": late_cap},
@@ -398,6 +402,22 @@ ENGINES = {
         "the softcap stands behind the mask",
     ),
     "QK-norm behind the rotation": (GEMMA, NORM_BEHIND, "layers.0.q", "QK-norm stands behind the rotation"),
+    "heads of a bias": (
+        BLOOM,
+        {"bias": lambda t, x: x[:, ::-1]},
+        "layers.0.bias",
+        "layer 0: your heads are in reverse order",
+    ),
+    "one more in the sum": (
+        BLOOM,
+        {
+            "probabilities": lambda t, x: (
+                (e := np.where(t.see, np.exp(t("scores")), 0)) / (1 + e.sum(-1)[..., None])
+            )
+        },
+        "layers.0.probabilities",
+        "layer 0: your softmax has one added to its sum",
+    ),
     "a factor": (GEMMA, in_layer_1(lambda x: 1.5 * x), "layers.1.output", "it is 1.5 times what it must be"),
     "nothing known": (
         GEMMA,
@@ -958,7 +978,7 @@ def test_a_small_error_is_told_before_a_large_one_behind_it():
 def test_weights_of_fewer_bits_are_told_in_the_first_layer():
     """Where it makes least of them, and other layers have more than are looked at."""
     cfg = Config(pe=(("rope", {}),), **SIZES)
-    low = {n: rounded_to(11, a).astype(np.float32) for n, a in model.init(cfg, 0, np.float32).items()}
+    low = {n: LOW["float16"](a).astype(np.float32) for n, a in model.init(cfg, 0, np.float32).items()}
     params = {n: a * np.float32(1 + 2.0**-14 * (0.2 if n[0] == "0" else 1)) for n, a in low.items()}
     found = walked(cfg, traced(cfg, low, "F32"), params).found
     assert (found.name, found.verdict.grade) == ("layers.0.normed", "B"), found

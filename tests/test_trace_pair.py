@@ -226,7 +226,7 @@ WRONG = {  # what theirs computes, or a step of it; the first that differs; what
     ),
     "an encoder's buckets in the decoder": (
         {"layers.1.bias": lambda x: with_table(7, False)},
-        *("layers.1.bias", "the table of distances is that of a model that reads both ways"),
+        *("layers.1.bias", "half of your buckets are kept for the future, as in a two-sided model"),
     ),
     "a bias across": (
         {"layers.1.cross_scores": lambda x: x + with_table(10, True)},

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -9,55 +10,29 @@ import numpy as np
 
 from peref import hooks
 from peref.config import Config
+from peref.encodings import get, options
+from peref.golden.diagnosis.attention import GROUPINGS, ROUNDED_STEPS, SEEN, SOFTMAX
+from peref.golden.diagnosis.biases import BIASES
+from peref.golden.diagnosis.engine import WRAPS, applies, hooked, placed
+from peref.golden.diagnosis.rotation import OF_ANGLES
+from peref.golden.spec.cases import Case
 from peref.layers import inner, linear, norm
-from peref.member import Layer
+from peref.member import Layer, encodings_of
 from peref.model import PLAIN
 from peref.ops.activation import logistic
-from peref.ops.attention import NO_TERMS, probabilities, scores, sunk, weigh
+from peref.ops.attention import NO_TERMS, probabilities, scores, weigh
 from peref.ops.gelu_exact import gelu_exact
 from peref.ops.norm import rms_norm
 from peref.ops.scaled import softcapped
 from peref.ops.shape import split_heads
 from peref.parameters import norms_of
-from peref.passes import Pass
+from peref.passes import Pass, start_pass
 from peref.trace import OF_LAYER
 from peref.trace_diff.steps import Engine, Said, Steps, Way
 
-
-def rounded_to(bits: int, x: Any) -> Any:
-    """x with so many bits of mantissa."""
-    m, e = np.frexp(np.asarray(x, np.float64))
-    return np.ldexp(np.rint(m * 2.0**bits) / 2.0**bits, e)
-
-
-def with_tables_of(bits: int) -> Callable:
-    """Angles and gains whose cosines and sines have so many bits of mantissa."""
-
-    def change(a: Any, q: Any, k: Any, D: int) -> tuple[Any, Any, Any]:
-        cos, sin = rounded_to(bits, np.cos(a)), rounded_to(bits, np.sin(a))
-        size = np.hypot(cos, sin)
-        return np.arctan2(sin, cos), *(size if gain is None else size * gain for gain in (q, k))
-
-    return change
-
-
-def of_head_width(a: Any, D: int) -> Any:
-    """Angles [...,R/2] whose frequencies count from the width D of the head."""
-    n = np.arange(a.shape[-1])
-    return a * np.nan_to_num((a[..., 1:2] / a[..., :1]) ** (n * (2 * len(n) / D - 1)), nan=1.0)
-
-
-ROTATIONS: dict[str, Callable] = {  # of (angles, gain of q, gain of k, D)
-    "the sign of the angle is turned around": lambda a, q, k, D: (-a, q, k),
-    "the frequencies are in the opposite order": lambda a, q, k, D: (a[..., ::-1], q, k),
-    "frequencies count from the width of the head": lambda a, q, k, D: (of_head_width(a, D), q, k),
-    "angles have no gain": lambda a, q, k, D: (a, None, None),
-    "the gain is there twice": lambda a, q, k, D: (a, *(g if g is None else g * g for g in (q, k))),
-    "angles are kept in bfloat16": lambda a, q, k, D: (rounded_to(8, a), q, k),
-    "angles are kept in float16": lambda a, q, k, D: (rounded_to(11, a), q, k),
-    "cos and sin are kept in bfloat16": with_tables_of(8),
-    "cos and sin are kept in float16": with_tables_of(11),
-}
+# mistakes in angles, biases and masks that golden cases are told, with a flag that says what is wrong
+of_hooks = lambda row: row.flag != "basic" and row.change.keys() <= {*WRAPS, "see", "parts"}
+OF_CASES = [*filter(of_hooks, (*OF_ANGLES, *BIASES, *SEEN))]
 TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
     "is of the position after": lambda f, i, factor: f(i + 1),
     "is of the position before": lambda f, i, factor: f(np.maximum(i - 1, 0)),
@@ -67,35 +42,40 @@ TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the
 }
 
 
-def with_other_sides(this: Pass) -> Pass:
-    """Tables of distances as a model has them that reads both ways, or one that reads back alone."""
-    cfg = replace(this.cfg, causal=not this.cfg.causal, cross=False)
-    again = lambda n: hooks.distance_table(PLAIN, cfg.encoding(n), this.inside[n], this.places[n].distances)
-    has = lambda one: one.distances is not None
-    tables = [one._replace(distances=again(n)) if has(one) else one for n, one in enumerate(this.tables)]
-    return replace(this, tables=tables)
+def as_cases(engine: Engine, layer: int) -> Iterator[Case]:
+    """Attention of a layer as golden cases have it, one for each of its encodings."""
+    cfg, kind, (name, given) = engine.cfg, engine.cfg.layer(layer), engine.cfg.pe[layer % len(engine.cfg.pe)]
+    facts: dict[str, Any] = {fact: getattr(cfg, fact) for fact in (*"HGDCLR", "causal", "layout")}
+    for one in encodings_of(name) if attends(kind) else ():
+        own = {o: given[key] for o in options(get(one)) for key in (o, f"{one}.{o}") if key in given}
+        case = Case(one, "attn", "", "", options=own, seg=engine.at.seg, **facts)
+        vars(case)["at"] = engine.made.places[layer]
+        yield case
+
+
+def as_in_case(change: dict[str, Any], case: Case, this: Pass) -> Pass:
+    """A pass with what is changed in a golden case changed in all layers that it is of."""
+    cfg = this.cfg.with_encodings(lambda pe: hooked(pe, change, case) or pe)
+    new = start_pass(PLAIN, cfg, this.params, this.at, memory=this.memory)
+    return replace(new, places=[placed(change, at, case) or at for at in new.places])
 
 
 def of_tables(engine: Engine, layer: int) -> Iterator[Said]:
-    """Other angles and gains, and other factors on queries."""
-    cfg, kind, i = engine.cfg, engine.cfg.layer(layer), engine.at.i
+    """Other angles, gains, biases and masks, and other factors on queries."""
+    kind, i = engine.cfg.layer(layer), engine.at.i
+    for case in as_cases(engine, layer):
+        for row in OF_CASES:
+            if applies(case, row.change) and row.when(case):
+                once = {"once": partial(as_in_case, row.change, case)}
+                yield f"layer {layer}: {row.words}", "see what the config says of it", once
 
-    def with_tables(name: str, change: Callable) -> dict[str, Any]:
-        now = lambda one: None if getattr(one, name) is None else change(getattr(one, name))
-        tables = lambda this: [one._replace(**{name: now(one)}) for one in this.tables]
-        return {"once": lambda this: replace(this, tables=tables(this))}
+    def with_factor(f: Callable) -> Callable:
+        now = lambda factor: None if factor is None else f(kind.factor, i, factor)
+        return lambda this: replace(this, tables=[t._replace(factor=now(t.factor)) for t in this.tables])
 
-    for words, f in ROTATIONS.items() if has_rotation(kind) else ():
-        says = "see the config's encoding and peref show --config"
-        yield f"layer {layer}: {words}", says, with_tables("rotation", lambda a, f=f: f(*a, cfg.D))
-    ways = ("both ways", "back alone")[:: 1 if cfg.causal else -1]
-    does, says = (f"the table of distances is that of a model that reads {way}" for way in ways)
-    if kind.pe.bias is not None:
-        yield f"layer {layer}: {does}", says, {"once": with_other_sides}
     for words, f in TEMPERATURES.items() if kind.temperature != "none" else ():
         says = f"it is {kind.temperature} at the positions of the trace (peref explain temperature)"
-        change = with_tables("factor", lambda factor, f=f: f(kind.factor, i, factor))
-        yield f"layer {layer}: the temperature {words}", says, change
+        yield f"layer {layer}: the temperature {words}", says, {"once": with_factor(f)}
 
 
 def turned(t: Steps, x: Any, role: int = 0) -> Any:
@@ -134,30 +114,19 @@ def uncapped(t: Steps) -> Any:
 
 
 def reading_heads(order: Callable) -> dict[str, Way]:
-    """Query heads that read other key-value heads; order(H, G)."""
-    other = lambda t, x: x[:, order(t.this.cfg.H, t.this.cfg.G)]
+    """Query heads that read other key-value heads; order(h, H, G)."""
+    heads = lambda H, G: [order(h, H, G) for h in range(H)]
+    other = lambda t, x: x[:, heads(t.this.cfg.H, t.this.cfg.G)]
     return {
         "scores": lambda t, x: logits_of(t, other(t, t("k_turned")), t.kind.softcap),
         "heads": lambda t, x: weigh(t("probabilities"), other(t, t("v"))),
     }
 
 
-def masked(change: Callable) -> dict[str, Way]:
-    """Probabilities of other keys; change(keys that are seen [...,T,T], how far each is back [T,T])."""
-
-    def way(t: Steps, x: Any) -> Any:
-        n = np.arange(x.shape[-1])
-        at: Any = SimpleNamespace(see=change(t.see, n[:, None] - n))
-        if t.kind.sinks:
-            return sunk(t("scores"), t.weights["sinks"], at=at)
-        return probabilities(t("scores"), at=at)
-
-    return {"probabilities": way}
-
-
-def over_queries(t: Steps, x: Any) -> Any:
-    e = np.where(t.see, np.exp(t("scores")), 0)
-    return e / e.sum(-2, keepdims=True)
+def another_softmax(change: Callable) -> dict[str, Way]:
+    """change(probabilities, logits where they are seen else -inf, None) -> probabilities."""
+    seen = lambda t: np.where(t.see, t("scores"), -np.inf)
+    return {"probabilities": lambda t, x: np.nan_to_num(change(x, seen(t), None), nan=0.0)}
 
 
 def biased_across(t: Steps, x: Any) -> Any:
@@ -224,24 +193,15 @@ OTHER_WAYS = (
     Rows(
         lambda cfg, kind: attends(kind) and cfg.G > 1,
         "query head h reads key-value head h // (H/G)",
-        {
-            "query head h reads key-value head h % G": reading_heads(lambda H, G: np.arange(H) % G),
-            "all heads read key-value head 0": reading_heads(lambda H, G: np.arange(1)),
-            "key-value heads are in the opposite order": reading_heads(lambda H, G: np.arange(G)[::-1]),
-        },
+        {words: reading_heads(order) for words, order in GROUPINGS.items()},
     ),
     Rows(
         lambda cfg, kind: attends(kind),
-        "see the mask of the config",
-        {
-            "a token does not see itself": masked(lambda see, back: see & (back != 0)),
-            "a token sees the next one": masked(lambda see, back: see | (back == -1)),
-            "what should be hidden is seen, and the rest hidden": masked(lambda see, back: ~see),
-            "probabilities are divided by the sum over queries": {"probabilities": over_queries},
-        },
+        "probabilities are the softmax of the scores over the keys that a token sees",
+        {words: another_softmax(change) for words, change in (SOFTMAX | ROUNDED_STEPS).items()},
     ),
     Rows(
-        lambda cfg, kind: attends(kind) and (kind.pe.bias is not None or kind.pe.score is not None),
+        lambda cfg, kind: attends(kind) and kind.pe.score is not None,
         "what the encoding says is added to the scaled logits",
         {
             "what is added to the logits is scaled too": {

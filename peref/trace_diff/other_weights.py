@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from peref.config import Config
-from peref.trace_diff.other_steps import rounded_to
+from peref.golden.spec.files import LOW
 from peref.trace_diff.steps import Engine, Said
 
 
@@ -24,8 +24,8 @@ def of_weights(engine: Engine, layer: int) -> Iterator[Said]:
     with axes or rows in another order.
     """
     p = engine.params
-    for dtype, bits in (("float16", 11), ("bfloat16", 8)):
-        kept = {name: rounded_to(bits, a) for name, a in p.items()}
+    for dtype, low in LOW.items():
+        kept = {name: low(a) for name, a in p.items()}
         yield f"the weights are kept in {dtype}", "they have more bits in the run", {"params": kept}
     mine = [name for name in p if owner(name) == layer]
     says, bare = "it is as it stands in the weights", lambda name: name.partition(".")[2]
