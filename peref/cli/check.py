@@ -56,16 +56,19 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
 )
 @option("--in-process", "With --impl: call it in this process, for a debugger.", bool)
 @options.encoding_option(
-    "--start=NAME", "Print a function of this encoding to start from, in NumPy, for --for; check nothing."
+    "--start=NAME", "Print a NumPy function of this encoding to start from, for --for; check nothing."
 )
 @option("--cmd=COMMAND program", "Ask this program for each case, in JSON lines over stdin and stdout.", FILE)
 @option(
-    "--timeout", "Seconds that --cmd or --impl has for an answer.", click.FloatRange(0.1), default=SECONDS
+    "--timeout=SECONDS",
+    "How long --cmd or --impl may take to answer.",
+    click.FloatRange(0.1),
+    default=SECONDS,
 )
 @options.golden_folder("Golden files to check against.  [default: those that come with peref]")
 @option(
     "--full",
-    "Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.",
+    "Also use the full set (block, model, step, aligned). A file with names from it does so by itself.",
     bool,
 )
 @option("--case cases", "Only these cases, such as 'rope.op/*'.", options.CASES, multiple=True)
@@ -78,12 +81,12 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
     [*DTYPES],
     multiple=True,
 )
-@option("--no-vjp", "There are no gradients: their absence is no failure.", bool)
+@option("--no-vjp", "Yours has no gradients: do not count them as missing.", bool)
 @options.least_class("The least accurate class that passes.")
 @options.most_shown("How many failures to show in full.")
 @option(
     "--xfail",
-    "Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
+    "Expected failures, in lines CASE:TENSOR # why. One that passes counts as a failure.",
     FILE,
 )
 @option(

@@ -30,11 +30,11 @@ from peref.trace_diff.first import Walk, first_difference, said_of_trace
 def command(given: Given) -> Document:
     """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
-    Where FIRST is what `trace` wrote, they are gone through in the order of computation, each judged by what
-    theirs before it make, up to the first that differs, which is diagnosed.
+    If `trace` wrote FIRST, tensors are compared in the order of computation, each with what those before it
+    in SECOND make, up to the first that differs, which is diagnosed. If FIRST is in a folder of golden files,
+    differences are diagnosed as `check` does.
 
-    Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences
-    are diagnosed as `check` does.
+    Exit codes: 0 they agree, 1 they differ, 2 misuse.
     """
     first, second, most, limit = given.first, given.second, given.most, given.limit
     with theirs():

@@ -14,8 +14,8 @@ from peref.runs import open_run
 @options.option("-o --output", "A new folder.", options.DIR, required=True)
 @options.option("--dtype", "What is written.", ["float32", "bfloat16"], default="float32")
 def command(given: Given) -> Document:
-    """Write RUN, which was imported or trained on from such a run, as config.json, model.safetensors and
-    tokenizer.json under the public names, which transformers loads.
+    """Write an imported RUN, or one trained on from it, as config.json, model.safetensors and tokenizer.json,
+    which transformers loads.
     """
     found = weights_found(open_run(given.run), pairs=True)
     folder = export_run(found.run, found.cfg, found.params, Path(given.output), given.dtype)

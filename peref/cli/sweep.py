@@ -134,7 +134,7 @@ def task_command(given: Given) -> Document:
 @file_argument
 @options.runs_folder
 def status_command(given: Given) -> Document:
-    """Say how all tasks of SWEEP.toml stand, and which are running now, wherever that is."""
+    """Say how all tasks of SWEEP.toml stand, and which are running now, on any machine."""
     return document_of(given, sweep_of(sheet_of(given)))
 
 
