@@ -140,6 +140,17 @@ def test_an_array_that_takes_the_place_of_a_weight_is_seen():
         assert graph.known_by(p, []) not in keys
 
 
+def test_a_record_is_looked_at_once(monkeypatch):
+    """And records that are equal are the same step."""
+    said, cfg = [], tiny("rope")
+    monkeypatch.setattr(graph, "fields", lambda x, of=graph.fields: said.append(x) or of(x))
+    keys = [graph.known_by(one, []) for one in (cfg, cfg, replace(cfg))]
+    assert keys[0] is keys[1]
+    assert keys[1] == keys[2]
+    assert said == [cfg, cfg]
+    assert keys[0] != graph.known_by(replace(cfg, eps=0.5), [])
+
+
 def test_a_bad_step_is_held_back_by_the_graph_too():
     """A NaN among the weights: the replayed step changes nothing, and its status names the loss."""
     with emulated() as cp:
@@ -511,17 +522,16 @@ def test_every_encoding_can_be_recorded(name):
 
 @pytest.mark.parametrize("name", names())
 def test_nothing_is_moved_behind_the_steps_back(name):
-    """With more tokens and heads than CuPy joins arrays by itself: the second call copies its inputs to the
-    device (tokens, targets and the three numbers in one), and nothing else.
+    """With more tokens and heads than CuPy joins arrays by itself: the second call copies its inputs (tokens,
+    targets and the three numbers) to the device, at once, and nothing else.
     """
     with fake_cupy.installed() as cp:
         be, cfg = quick(cp), replace(tiny(name), L=33, C=36, H=9)
         host = init(cfg)
         p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
         batches = [batch(CORPUS.train, 5, 1, batch=1, length=33, part=0)]
-        given = [*batches[0], np.array([0.01, 1, 1.0])]
         for _ in range(2):
             before = fake_cupy.counts()["copies"]
-            be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches, given[-1], status)
+            be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches, np.array([0.01, 1, 1.0]), status)
         copied = fake_cupy.counts()["copies"] - before
-        assert copied == len(given), f"{name} copies arrays to the device; use be.place, and ops.join"
+        assert copied == 1, f"{name} copies arrays to the device; use be.place, and ops.join"

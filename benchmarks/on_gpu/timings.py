@@ -176,10 +176,8 @@ def stepping(s: Session, be: Any, batch: int, length: int) -> tuple[Callable[[],
     p, m, v = (be.place({n: a.copy() for n, a in kind.items()}) for kind in (host, zeros, zeros))
     word, count = be.place(np.zeros(3)), iter(range(1, 1 << 30))
     x = np.random.default_rng(1).integers(0, 256, (batch, length + 1))
-    batches = [(x[:, :-1].copy(), x[:, 1:].copy())]
-    act = lambda: be.step(
-        one_step, be, cfg, Recipe().rule, p, m, v, batches, np.array([1e-4, next(count), 1.0]), word
-    )
+    batches, rule = [(x[:, :-1].copy(), x[:, 1:].copy())], Recipe().rule
+    act = lambda: be.step(one_step, be, cfg, rule, p, m, v, batches, np.array([1e-4, next(count), 1.0]), word)
     return act, sum(a.size for a in host.values())
 
 

@@ -21,12 +21,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from peref.backends import Backend
-from peref.backends.cuda.arena import Arena, Measure
+from peref.backends.cuda.arena import POOL_UNIT, Arena, Measure
 from peref.backends.cuda.flat import Flat
 from peref.errors import PerefError
 from peref.ops.place import At
@@ -36,15 +38,15 @@ RECORDINGS = 4  # recordings: a training run has one, or two where the last batc
 
 
 class Same:
-    """Arrays that are known by being the same objects, which is quick to see; it keeps them, so that no other
-    can take the place of one.
+    """What is known by being the same objects, which is quick to see; it keeps them, so that no other can
+    take the place of one.
     """
 
     def __init__(self, arrays: dict[str, Any]):
         self.names, self.arrays = tuple(arrays), tuple(arrays.values())
 
     def __hash__(self) -> int:
-        return hash(tuple(map(id, self.arrays)))
+        return hash(tuple(map(id, self.arrays[:1])))  # the rest is seen by ==
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -72,10 +74,22 @@ def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
     if isinstance(x, (tuple, list)):
         return type(x).__name__, *(known_by(one, inputs) for one in x)
     if is_dataclass(x) and not isinstance(x, type):
-        return type(x), *(known_by(getattr(x, f.name), inputs) for f in fields(x) if f.init)
+        said, arrays = looked_at(Same({"": x}))
+        inputs.extend(arrays)
+        return said
     if callable(x):
         return "function", id(x)
     return type(x), x
+
+
+@lru_cache(maxsize=RECORDINGS)
+def looked_at(record: Same) -> tuple[Any, list[np.ndarray]]:
+    """What tells a frozen record from another, and its inputs: of each looked for once, for it takes as long
+    as to launch a graph.
+    """
+    inputs: list[np.ndarray] = []
+    (x,) = record.arrays
+    return (type(x), *(known_by(getattr(x, f.name), inputs) for f in fields(x) if f.init)), inputs
 
 
 def content(x: Any) -> Any:
@@ -145,7 +159,7 @@ class Recording:
     def forget(self) -> None:
         """Nothing is on the device any more."""
         self.there: list[Any] = []
-        self.slots: list[tuple[list[np.ndarray], Any]] = []
+        self.slots: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
         self.moved: list[tuple[Any, Any]] = []
         self.graph: Any = None
         self.arena: Any = None
@@ -153,27 +167,35 @@ class Recording:
 
     def refuse(self) -> None:
         """Give its memory back, once the copies to and from it are done."""
-        for _, copied in self.slots:
+        for *_, copied in self.slots:
             copied.synchronize()
         self.forget()
         self.refused = True
 
     def feed(self, stream: Any, inputs: list[np.ndarray]) -> None:
-        """The inputs, on their way to the device; waits only where the copy of two calls ago is not done
-        yet.
+        """The inputs, on their way to the device in one copy; waits only where that of two calls ago is not
+        done yet.
         """
+        if not inputs:
+            return
         cuda = self.xp.cuda
         if not self.slots:
-            memory = lambda a: cuda.alloc_pinned_memory(max(a.nbytes, 1))
-            empty = lambda a: np.frombuffer(memory(a), a.dtype, a.size).reshape(a.shape)
-            self.there = [self.xp.empty(a.shape, a.dtype) for a in inputs]
-            self.slots = [([empty(a) for a in inputs], cuda.Event(disable_timing=True)) for _ in range(2)]
-        pinned, copied = self.slots[self.turn]
+            ends = list(accumulate((-(-a.nbytes // POOL_UNIT) * POOL_UNIT for a in inputs), initial=0))
+            parts = lambda line: [
+                line[at : at + a.nbytes].view(a.dtype).reshape(a.shape)
+                for at, a in zip(ends, inputs, strict=False)
+            ]
+            self.line = self.xp.empty(ends[-1], np.uint8)
+            self.there = parts(self.line)
+            for _ in range(2):
+                pinned = np.frombuffer(cuda.alloc_pinned_memory(max(ends[-1], 1)), np.uint8, ends[-1])
+                self.slots.append((pinned, parts(pinned), cuda.Event(disable_timing=True)))
+        pinned, places, copied = self.slots[self.turn]
         self.turn ^= 1
         copied.synchronize()
-        for host, between, there in zip(inputs, pinned, self.there, strict=True):
-            between[...] = host
-            there.set(between, stream=stream)
+        for host, there in zip(inputs, places, strict=True):
+            there[...] = host
+        self.line.set(pinned, stream=stream)
         copied.record(stream)
 
     def place(self, thing: Any, inputs: list[np.ndarray]) -> Any:
@@ -271,13 +293,11 @@ class Steps:
     def __call__(self, function: Callable, *arguments: Any) -> Any:
         inputs: list[np.ndarray] = []
         key = id(function), *(known_by(a, inputs) for a in arguments)
-        if key not in self.kept:
-            self.kept[key] = Recording(self.xp, function, arguments)
-            while len(self.kept) > RECORDINGS:
-                self.stream.synchronize()
-                self.kept.popitem(last=False)
-        self.kept.move_to_end(key)
-        recording = self.kept[key]
+        recording = self.kept.pop(key, None) or Recording(self.xp, function, arguments)
+        self.kept[key] = recording  # the latest stands last
+        while len(self.kept) > RECORDINGS:
+            self.stream.synchronize()
+            self.kept.popitem(last=False)
         if not recording.refused:
             try:
                 return self.recorded(recording, arguments, inputs)
