@@ -9,6 +9,7 @@ mode.
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,11 @@ def value(x: Any) -> Any:
     return x.value if isinstance(x, Var) else x
 
 
+def at_once(arrays: slice, make: Callable) -> Any:
+    """make(): the gradients of these arrays, beside no others (Op.aside)."""
+    return make()
+
+
 @dataclass(frozen=True)
 class Op:
     """A function of arrays and the derivative written by hand beside it.
@@ -80,6 +86,9 @@ class Op:
     # backward(..., arrived) may be handed the gradient that arrived at the first array from elsewhere, and
     # returns the sum
     adds: bool = False
+    # backward(..., aside=f) has f(arrays, make) make the gradients of these arrays, a slice: beside the
+    # others, perhaps, where nobody reads them before all are there
+    aside: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", self.forward.__doc__)
@@ -124,13 +133,17 @@ class Tape:
         self.entries.append((op, saved, slots, tuple(one.slot for one in found)))
         return found
 
-    def gradients(self, y: Var | tuple[Var, ...], dy: Any) -> dict[Var, Any]:
+    def gradients(
+        self, y: Var | tuple[Var, ...], dy: Any, *, beside: Callable = lambda make: make()
+    ) -> dict[Var, Any]:
         """The gradient of <y, dy> with respect to every leaf, in the order in which they are complete, zeros
         where none arrives. The tape is empty afterwards.
 
-        For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have
-        the shape and dtype of y, and for a y that an earlier call took off the tape, TypeError when a
-        backward returns a wrong number of gradients or one of another shape or dtype than its array.
+        For several results, tuples of them and of their cotangents. `beside` makes the gradients of leaves
+        that one call alone has, where its op can leave them to others (Backend.branch). Raises ValueError
+        when dy does not have the shape and dtype of y, and for a y that an earlier call took off the tape,
+        TypeError when a backward returns a wrong number of gradients or one of another shape or dtype than
+        its array.
         """
         found: dict[Slot, Any] = {}
         kind = lambda a: f"{a.dtype}{list(a.shape)}"
@@ -143,6 +156,8 @@ class Tape:
             if (d.shape, d.dtype) != (one.shape, one.dtype):
                 raise ValueError(f"dy is {kind(d)}, expected the shape and dtype of y, {kind(one)}")
             found[one.slot] = found[one.slot] + d if one.slot in found else d
+        uses = Counter(slot for _, _, inputs, _ in self.entries for slot in inputs)
+        alone = {leaf.slot for leaf in self.leaves if uses[leaf.slot] == 1 and leaf.slot not in found}
         while self.entries:
             op, saved, inputs, (output, *last) = self.entries.pop()
             dy, dlast = found.pop(output, None), [found.pop(one, None) for one in last]
@@ -153,7 +168,12 @@ class Tape:
                 dy = namespace(there).zeros(output.shape, output.dtype)
             wants = (tuple(s is not None for s in inputs),) if op.selective else ()
             arrived = (found.pop(inputs[0]),) if op.adds and inputs[0] in found else ()
-            got = op.backward(saved, dy, *dlast, *wants, *arrived)
+
+            def aside(arrays: slice, make: Callable, inputs: tuple[Slot | None, ...] = inputs) -> Any:
+                return beside(make) if {*inputs[arrays]} <= alone | {None} else make()
+
+            how = {"aside": aside} if op.aside else {}
+            got = op.backward(saved, dy, *dlast, *wants, *arrived, **how)
             del saved
             name = op.forward.__name__
             if len(got) != len(inputs):

@@ -193,7 +193,8 @@ def one_step(
         leaves = tape.watch(computed)
         y, each = be.cross_entropy(predicted(cfg, leaves, inputs, *place, be=be), be.place(targets))
         xp = namespace(y.value)
-        found = tape.gradients(y, xp.ones_like(y.value))
+        with be.branch() as beside:
+            found = tape.gradients(y, xp.ones_like(y.value), beside=beside)
         new = {name: found[leaf] for name, leaf in leaves.items()}
         if len(batches) > 1 and computed is not p:  # sums are as wide as the parameters
             new = {name: a.astype(p[name].dtype) for name, a in new.items()}

@@ -12,9 +12,11 @@ Not here:    time, several devices, what a kernel does (see perform).
 
 import bisect
 import ctypes
+import heapq
 import itertools
 from collections import Counter
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,7 +81,7 @@ class Pinned(bytearray):
 
 class Stream:
     def __init__(self, null=False, non_blocking=False, ptds=False):
-        self.device, self.null, self.nodes = Device.now, null, None
+        self.device, self.null, self.capture = Device.now, null, None
         self.queue, self.settled, self.ptr = [], 0, 0 if null else next(self.device.numbers)
 
     def __enter__(self):
@@ -112,32 +114,54 @@ class Stream:
         return event
 
     def wait_event(self, event):
-        pass
+        """A stream that waits for an event of a capture takes part in it from then on."""
+        if event.capture is None and self.capture is None:
+            return
+        if self.capture not in (None, event.capture):
+            raise RuntimeError("cudaErrorStreamCaptureIsolation: the event is of no part of this capture")
+        if self.capture is None:
+            self.capture, self.tail = event.capture, frozenset()
+            self.capture.streams.append(self)
+        self.tail |= event.tail
 
     def is_capturing(self):
-        return self.nodes is not None
+        return self.capture is not None
 
     def begin_capture(self, mode=None):
-        if self.null or self.nodes is not None:
+        if self.null or self.capture is not None:
             raise RuntimeError(
                 "cudaErrorStreamCaptureUnsupported: operation not permitted on the default stream or while "
                 "it captures"
             )
-        self.nodes = []
+        self.capture, self.tail = Capture([], [self]), frozenset()
 
     def end_capture(self):
-        if self.nodes is None:
-            raise RuntimeError("cudaErrorIllegalState: this stream captures nothing")
-        nodes, self.nodes = self.nodes, None
+        if self.capture is None or self.capture.streams[0] is not self:
+            raise RuntimeError("cudaErrorIllegalState: this stream has begun no capture")
+        nodes, streams = self.capture.nodes, self.capture.streams
+        joined = set(self.tail)
+        for n in range(len(nodes) - 1, -1, -1):
+            joined |= nodes[n][1] if n in joined else set()
+        left = [stream for stream in streams if not stream.tail <= joined]
+        for stream in streams:
+            stream.capture = None
+        if left:
+            raise RuntimeError("cudaErrorStreamCaptureUnjoined: a forked stream was not joined again")
         return Graph(self.device, nodes)
+
+
+class Capture(NamedTuple):
+    nodes: list  # what is done, behind which of the others, and whether by the stream that began
+    streams: list  # the one that began comes first
 
 
 class Event:
     def __init__(self, block=False, disable_timing=False, interprocess=False):
-        self.device, self.stream, self.until = Device.now, None, 0
+        self.device, self.stream, self.until, self.capture = Device.now, None, 0, None
 
     def record(self, stream=None):
         self.stream = self.device.streams[-1] if stream is None else stream
+        self.capture, self.tail = self.stream.capture, getattr(self.stream, "tail", None)
         self.until = len(self.stream.queue)
 
     def synchronize(self):
@@ -149,14 +173,34 @@ class Event:
 
 
 class Graph:
+    """Streams that were forked come as early as they can at one launch, and as late at the next."""
+
     def __init__(self, device, nodes):
         self.device, self.nodes = device, nodes
+        self.orders = itertools.cycle([self.order(late) for late in (True, False)])
+
+    def order(self, late):
+        left = [len(before) for _, before, _ in self.nodes]
+        behind = [[] for _ in self.nodes]
+        for n, (_, before, _) in enumerate(self.nodes):
+            for one in before:
+                behind[one].append(n)
+        key = lambda n: (self.nodes[n][2] != late, n)
+        ready, found = [key(n) for n, count in enumerate(left) if not count], []
+        while ready:
+            _, n = heapq.heappop(ready)
+            found.append(self.nodes[n][0])
+            for one in behind[n]:
+                left[one] -= 1
+                if not left[one]:
+                    heapq.heappush(ready, key(one))
+        return found
 
     def launch(self, stream=None):
         self.device.refuse("Graph.launch")
         self.device.counts["graphs"] += 1
-        for node in self.nodes:
-            node()
+        for act in next(self.orders):
+            act()
 
     def upload(self, stream=None):
         pass
@@ -248,7 +292,7 @@ class Device:
         """
         self.counts["calls"] += 1
         stream = self.streams[-1]
-        if stream.nodes is None:
+        if stream.capture is None:
             act()
             return
         homes = [self.buffer_of(a.ctypes.data) for a in written if a.size]
@@ -265,7 +309,9 @@ class Device:
             with np.errstate(all="ignore"):
                 act()
 
-        stream.nodes.append(node)
+        nodes, (first, *_) = stream.capture
+        nodes.append((node, stream.tail, stream is first))
+        stream.tail = frozenset([len(nodes) - 1])
 
     def views(self, got, inputs):
         return any(isinstance(a, np.ndarray) and np.may_share_memory(got, a) for a in inputs)
@@ -406,6 +452,7 @@ class Device:
             UnownedMemory=UnownedMemory,
             MemoryPointer=MemoryPointer,
             using_allocator=using_allocator,
+            get_allocator=lambda: device.allocators[-1],
             alloc=lambda size: device.allocators[-1](size),
             alloc_pinned_memory=self.pin,
             set_pinned_memory_allocator=self.pin_with,

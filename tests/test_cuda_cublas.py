@@ -242,7 +242,7 @@ def test_a_captured_product_needs_the_workspace(cp):
         stream.begin_capture()
         with pytest.raises(RuntimeError, match="allocates a workspace"):
             blas(x, x)
-    blas.library.handles[blas.handle.value].stream, blas.stream = 99, 0
+    blas.library.handles[blas.handle.value].stream, blas.told = 99, (0, False)
     with pytest.raises(RuntimeError, match="another stream"):
         blas(x, x)
 

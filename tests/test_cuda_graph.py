@@ -19,6 +19,7 @@ from test_train import CORPUS, SMALL, parts, tiny, zeros
 from peref.backends import Backend, call
 from peref.backends.cuda import graph, open_device, place
 from peref.backends.cuda.arena import Arena, Layout, Measure
+from peref.backends.cuda.branch import PIECES_BESIDE
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.products import products
 from peref.data import batch
@@ -61,10 +62,12 @@ def quick(cp, say=pytest.fail):
     """The backend with the plain text in place of the kernels, whose emulation takes time: the rest is
     recorded as it is.
     """
-    made = products(Cublas(cp, fake_cublas.Library()), gelu, swiglu)
+    multiply = Cublas(cp, fake_cublas.Library())
+    made = products(multiply, gelu, swiglu)
     works = {"linear": made.linear, "matmul": made.matmul, "activated_linear": made.activated_linear}
     works["attention"] = partial(attention, matmul=made.matmul)
-    return Backend("cuda", **works, place=lambda x: place(x, cp), step=graph.Steps(cp, say))
+    works |= {"place": lambda x: place(x, cp), "branch": multiply.branch}
+    return Backend("cuda", **works, step=graph.Steps(cp, say))
 
 
 def varied(step):
@@ -97,6 +100,35 @@ def test_a_recorded_step_gives_the_bits_of_the_step(name):
     assert asked[2]["allocations"] < asked[1]["allocations"]  # the arena in place of all the rest
     (recording,) = be.step.kept.values()
     assert recording.arena.layout.peak <= recording.peak
+    assert not all(chain for _, _, chain in recording.graph.nodes)  # gradients of weights are beside it
+
+
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_branch_keeps_the_memory_that_its_pieces_use(pieces):
+    """What they read, and what they take in between: early or late, they give what they give at once, and the
+    last PIECES_BESIDE keep theirs.
+    """
+
+    def step(be, x):
+        found = []
+        with be.branch() as beside:
+            for n in range(pieces):
+                read = x + n
+                found.append(beside(lambda read=read: (read * 2) * 2))
+                del read
+                for taken in (x * 0, x * 0, x * 0):
+                    taken += 1
+                    del taken
+        return found
+
+    with fake_cupy.installed(memory=True) as cp:
+        be, x = quick(cp), cp.ones(512)
+        for _ in range(6):
+            got = [one.tolist() for one in be.step(step, be, x)]
+            assert got == [[4.0 + 4 * n] * 512 for n in range(pieces)]
+        (recording,) = be.step.kept.values()
+        kept = recording.peak // x.nbytes
+        assert (pieces == 1) or pieces + 2 * PIECES_BESIDE <= kept <= pieces + 2 * PIECES_BESIDE + 6
 
 
 @pytest.mark.parametrize("sees", [{"window": 3}, {"chunk": 3}, {"window": 2, "global_tokens": 1}])

@@ -88,6 +88,48 @@ def test_a_capture_does_nothing_until_it_is_launched(cp):
     assert kept
 
 
+def test_a_forked_stream_runs_when_it_can_and_when_it_must(cp):
+    """Early at one launch, late at the next; what waits for it has it behind it, and what does not, not."""
+    said, side = [], cp.cuda.Stream(non_blocking=True)
+    note = lambda word: Device.now.perform(lambda: said.append(word), [])
+
+    def forked():
+        main = cp.cuda.get_current_stream()
+        note("before")
+        side.wait_event(main.record())
+        with side:
+            note("side")
+        note("main")
+        main.wait_event(side.record())
+        note("after")
+
+    graph, _ = capture(cp, forked)
+    assert said == []
+    for _ in range(2):
+        graph.launch()
+    assert sorted([said[:4], said[4:]]) == [
+        ["before", "main", "side", "after"],
+        ["before", "side", "main", "after"],
+    ]
+    assert not side.is_capturing()
+
+
+def test_a_fork_is_joined_and_knows_its_own_capture(cp):
+    """As CUDA asks for it."""
+    side, other = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+
+    def left():
+        side.wait_event(cp.cuda.get_current_stream().record())
+        with side:
+            cp.ones(1)
+
+    with pytest.raises(RuntimeError, match="Unjoined"):
+        capture(cp, left)
+    assert not side.is_capturing()
+    with pytest.raises(RuntimeError, match="Isolation"):
+        capture(cp, lambda: cp.cuda.get_current_stream().wait_event(other.record()))
+
+
 def test_memory_freed_after_a_capture_reads_as_poison(cp):
     """A graph whose arrays went back to the pool gives no right answer (cupy#8318); one whose arrays were
     kept does.

@@ -148,6 +148,22 @@ def test_selective_is_told_who_asks(tape):
     assert asked == [(False, True), (True, False)]
 
 
+def test_gradients_that_nobody_reads_may_be_made_beside_the_others(tape):
+    """Those of leaves that one call alone has, and that are no result."""
+    asked = []
+
+    def backward(saved, dy, aside=None):
+        return *times.backward(saved, dy)[:1], aside(slice(1, None), lambda: times.backward(saved, dy)[1])
+
+    op = Op(times.forward, backward, aside=True)
+    one, two, three, four = (tape.watch(np.full(3, float(n))) for n in range(1, 5))
+    y = op(op(op(one, two), op(two, three)), four)
+    beside = lambda make: asked.append(make()) or asked[-1]
+    found = tape.gradients((y, four), (np.ones(3), np.ones(3)), beside=beside)
+    assert [found[a].tolist() for a in (one, two, three, four)] == [[48] * 3, [48] * 3, [16] * 3, [13] * 3]
+    assert asked == [found[three]]
+
+
 def test_branches_nobody_uses_are_not_run(tape):
     """backward is called only for what y depends on."""
     called = []

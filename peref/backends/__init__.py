@@ -6,6 +6,7 @@ field that it fills computes every call or refuses in words.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
@@ -31,6 +32,10 @@ def as_it_is(thing: Any) -> Any:
 
 def call(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
+
+
+def no_branch() -> AbstractContextManager[Callable]:
+    return nullcontext(call)
 
 
 def of_blas() -> dict[str, Any]:
@@ -81,6 +86,8 @@ class Backend:
     note: Callable = unnoted
     # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
     step: Callable = call
+    # () -> a context with what calls a function beside the others (Tape.gradients), done when it ends
+    branch: Callable = no_branch
     recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of encodings' own: name -> twin
 
     def recurrence(self, name: str, plain: Op) -> Callable:

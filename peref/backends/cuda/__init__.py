@@ -102,7 +102,8 @@ def open_device(
         if name == "cuda:bf16"
         else {}
     )
-    made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
+    multiply = Cublas(xp, library, tf32=tf32)
+    made = products(multiply, activation.gelu, activation.swiglu)
     cut: dict[str, Any] = (
         {"recurrences": {**BACKEND.recurrences, "retention": partial(retention.retention, tf32=True)}}
         if tf32
@@ -120,6 +121,7 @@ def open_device(
         linears=made.linears,
         matmul=made.matmul,
         activated_linear=made.activated_linear,
+        branch=multiply.branch,
     )
     step = Steps(xp, say) if record else call
     return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=step)

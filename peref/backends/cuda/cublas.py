@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from peref.backends.cuda.branch import Branch
 from peref.errors import Misuse, PerefError
 
 WORKSPACE = 32 << 20  # bytes, what NVIDIA recommends for Hopper
@@ -111,8 +112,9 @@ class Cublas:
         self.handle = P()
         self.ask("cublasCreate_v2", ctypes.byref(self.handle), handle=False)
         self.ask("cublasSetMathMode", FULL_SUMS)
-        self.workspace = xp.cuda.alloc(WORKSPACE)
-        self.stream: int | None = None
+        self.branch = Branch(xp)
+        self.workspaces = [xp.cuda.alloc(WORKSPACE) for _ in range(2)]  # the second is the branch's
+        self.told: tuple[int, bool] | None = None
 
     def ask(self, name: str, *given: Any, handle: bool = True) -> None:
         """Raises PerefError, in words, when cuBLAS says no."""
@@ -125,11 +127,11 @@ class Cublas:
 
     def follow(self) -> None:
         """Work on CuPy's current stream. Setting a stream takes the workspace away, so it is given again."""
-        stream = self.xp.cuda.get_current_stream().ptr
-        if stream != self.stream:
-            self.ask("cublasSetStream_v2", stream)
-            self.ask("cublasSetWorkspace_v2", self.workspace.ptr, WORKSPACE)
-            self.stream = stream
+        now = self.xp.cuda.get_current_stream().ptr, self.branch.inside
+        if now != self.told:
+            self.ask("cublasSetStream_v2", now[0])
+            self.ask("cublasSetWorkspace_v2", self.workspaces[now[1]].ptr, WORKSPACE)
+            self.told = now
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
         """a [...,M,K] b [...,K,N] -> [...,M,N], leading axes broadcast; added to `out`, C-contiguous and

@@ -13,7 +13,7 @@ from peref.backends.cuda.arrays import (
     sum_parts,
 )
 from peref.backends.cuda.launch import launch
-from peref.tape import Op
+from peref.tape import Op, at_once
 from peref.xp import namespace
 
 MOST_RUNS = 264  # into how many runs at most, each a block's, the rows are cut in backward
@@ -37,8 +37,10 @@ def normed(x: Any, w: Any, b: Any, eps: float, centred: bool, more: Any = None) 
     return y.reshape(x.shape), saved, None if total is None else total.reshape(x.shape)
 
 
-def gradients(saved: Any, dy: Any, arrived: Any = None) -> tuple[Any, Any, Any]:
-    """Of x, w and b; `arrived` is added to that of x."""
+def gradients(
+    saved: Any, dy: Any, arrived: Any = None, aside: Any = at_once, weights: slice = slice(1, None)
+) -> tuple[Any, Any, Any]:
+    """Of x, w and b, which are these `weights` of the op; `arrived` is added to that of x."""
     x, mean, r, w, biased = saved
     (M, C), xp, d = x.shape, namespace(x), flat(dy)
     (grid,), threads, W = shared_out(x, HELD)
@@ -48,7 +50,8 @@ def gradients(saved: Any, dy: Any, arrived: Any = None) -> tuple[Any, Any, Any]:
         shares[k] = xp.empty((runs, C), "float32") if wanted else None
     more = None if arrived is None else flat(arrived)
     launch("norm.norm_backward", (runs,), threads, dx, *shares, d, x, mean, r, w, more, M, C, W, real=x.dtype)
-    dw, db = (None if part is None else sum_parts("norm", part, x.dtype) for part in shares)
+    total = lambda part: None if part is None else sum_parts("norm", part, x.dtype)
+    dw, db = aside(weights, lambda: [total(part) for part in shares])
     return dx.reshape(dy.shape), dw, db
 
 
@@ -57,11 +60,11 @@ def rms_norm_forward(x, w, *, eps):
     return normed(x, w, None, eps, centred=False)[:2]
 
 
-def rms_norm_backward(saved, dy, arrived=None):
-    return gradients(saved, dy, arrived)[:2]
+def rms_norm_backward(saved, dy, arrived=None, aside=at_once):
+    return gradients(saved, dy, arrived, aside)[:2]
 
 
-rms_norm = Op(rms_norm_forward, rms_norm_backward, adds=True)
+rms_norm = Op(rms_norm_forward, rms_norm_backward, adds=True, aside=True)
 
 
 def layer_norm_forward(x, w, b, *, eps):
@@ -69,7 +72,7 @@ def layer_norm_forward(x, w, b, *, eps):
     return normed(x, w, b, eps, centred=True)[:2]
 
 
-layer_norm = Op(layer_norm_forward, gradients, adds=True)
+layer_norm = Op(layer_norm_forward, gradients, adds=True, aside=True)
 
 
 def sum_forward(x, y, w, b, *, eps, centred):
@@ -77,12 +80,12 @@ def sum_forward(x, y, w, b, *, eps, centred):
     return normed(x, w, b, eps, centred, y)
 
 
-def sum_backward(saved, dy, dsum=None):
-    dx, *of_weights = gradients(saved, dy, dsum)
+def sum_backward(saved, dy, dsum=None, aside=at_once):
+    dx, *of_weights = gradients(saved, dy, dsum, aside, slice(2, None))
     return dx, dx, *of_weights
 
 
-normed_sum = Op(sum_forward, sum_backward, state=True)
+normed_sum = Op(sum_forward, sum_backward, state=True, aside=True)
 
 
 def add_norm(x: Any, y: Any, w: Any, b: Any, *, eps: float, norm: str) -> tuple[Any, Any]:

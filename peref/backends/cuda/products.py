@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from peref.ops.shape import unbroadcast
-from peref.tape import Op
+from peref.tape import Op, at_once
 from peref.xp import namespace
 
 
@@ -69,18 +69,18 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
         x = as_rows(x)
         return multiply(x, w.T, out).reshape(shape), (x, w, shape, b is not None, residual is not None)
 
-    def onto_backward(saved, dy, wants):
+    def onto_backward(saved, dy, wants, aside=at_once):
         x, w, shape, biased, added = saved
         flat = as_rows(dy)
+        dw = aside(slice(1, 2), lambda: multiply(flat.T, x)) if wants[1] else None
         dx = multiply(flat, w).reshape(*shape[:-1], w.shape[1]) if wants[0] else None
-        dw = multiply(flat.T, x) if wants[1] else None
         return dx, dw, flat.sum(0) if biased and wants[2] else None, dy if added and wants[3] else None
 
     def linear_forward(x, w, b):
         return onto_forward(x, w, b, None)
 
-    def linear_backward(saved, dy, wants):
-        return onto_backward(saved, dy, (*wants, False))[:3]
+    def linear_backward(saved, dy, wants, aside=at_once):
+        return onto_backward(saved, dy, (*wants, False), aside)[:3]
 
     def several_forward(x, *maps):  # x w' + b of each w [N,C], b [N] or None behind one another: [...,N] each
         weights, biases = maps[::2], maps[1::2]
@@ -95,7 +95,7 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
         ]
         return made[0], (flat, weights, whole, shapes, [b is not None for b in biases]), *made[1:]
 
-    def several_backward(saved, *arrived):
+    def several_backward(saved, *arrived, aside=at_once):
         x, weights, whole, shapes, biased = saved
         xp = namespace(x)
         dys = [xp.zeros(s, x.dtype) if dy is None else dy for dy, s in zip(arrived, shapes, strict=True)]
@@ -106,13 +106,14 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
                 dx = multiply(as_rows(d), w, dx)
             dws = [multiply(as_rows(d).T, x) for d in dys]
         else:
-            dx, dw = multiply(joint, whole), multiply(joint.T, x)
+            dw = aside(slice(1, None), lambda: multiply(joint.T, x))
+            dx = multiply(joint, whole)
             dws = xp.split(dw, list(accumulate(map(len, weights[:-1]))))
         dbs = [as_rows(d).sum(0) if there else None for d, there in zip(dys, biased, strict=True)]
         of_maps = (g for pair in zip(dws, dbs, strict=True) for g in pair)
         return dx.reshape(*shapes[0][:-1], x.shape[1]), *of_maps
 
-    several = Op(several_forward, several_backward, state=True)
+    several = Op(several_forward, several_backward, state=True, aside=True)
 
     def linears(x: Any, *maps: tuple[Any, Any]) -> Any:
         """x [...,C] through several maps (w [N,C], b [N] or None): [...,N] of each."""
@@ -126,11 +127,11 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
         da = unbroadcast(multiply(dy, b.swapaxes(-1, -2)), a.shape) if wants[0] else None
         return da, unbroadcast(multiply(a.swapaxes(-1, -2), dy), b.shape) if wants[1] else None
 
-    onto = Op(onto_forward, onto_backward, selective=True)
+    onto = Op(onto_forward, onto_backward, selective=True, aside=True)
 
     def activated_linear(up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:
         """As ops.feed.activated_linear; bias and residual are what the product is added to."""
         return onto(gelu(up) if gate is None else swiglu(gate, up), w, b, residual)
 
-    linear = Op(linear_forward, linear_backward, selective=True)
+    linear = Op(linear_forward, linear_backward, selective=True, aside=True)
     return Products(linear, linears, Op(matmul_forward, matmul_backward, selective=True), activated_linear)
