@@ -269,6 +269,14 @@ def test_what_the_first_two_tokens_compile_is_noted_before_the_text(trained, cap
     assert shown == ["", "xa", "b"]
 
 
+@pytest.mark.parametrize(("terminal", "said"), [(True, "xa?[2J\nb\n"), (False, "xa\x1b[2J\nb\n")])
+def test_a_terminal_is_not_given_what_it_obeys(trained, monkeypatch, terminal, said):
+    """The bytes of a model are anything; a file or a pipe has them as they are."""
+    monkeypatch.setattr("peref.cli.generate.generate", lambda *given, **more: b"a\x1b[2J\nb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert trained("generate", "--prompt", "x", "--tokens", 7)[1] == said
+
+
 def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overwrite_each_other(
     trained, text, tmp_path
 ):

@@ -13,7 +13,7 @@ from peref.cli import options
 from peref.cli.found import Trained, backend_of, find_trained
 from peref.cli.options import Document, Given, option
 from peref.encoder_decoder import encode
-from peref.errors import Misuse
+from peref.errors import Misuse, printable
 from peref.evaluate import differing, under
 from peref.exact_match import answer
 from peref.generate import check_generation, generate
@@ -61,6 +61,7 @@ def command(given: Given) -> Document:
     be = backend_of(given, found.dtype)
     written: list[int] = []
     shown, before = 0, prompt if source is None else prompt[:0]
+    legible = printable if sys.stdout and sys.stdout.isatty() else str  # a terminal obeys some bytes
     with np.errstate(all="ignore"):
         memory = None if source is None else encode(found.cfg, be.place(found.params), source, be=be)
         try:
@@ -69,12 +70,12 @@ def command(given: Given) -> Document:
                 said = known.text([*before, *written])
                 complete = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
                 if written and complete and not given.as_json:
-                    print(said[shown:], end="", flush=True)
+                    print(legible(said[shown:]), end="", flush=True)
                     shown = len(said)
                 written.append(token)
         finally:  # an error has a line of its own
             if not given.as_json:
-                print(known.text([*before, *written])[shown:])
+                print(legible(known.text([*before, *written])[shown:]))
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}
     about |= {"prompt": begun, "text": known.text(written)}
     return about | sampling | {"backend": be.name}, []
