@@ -123,10 +123,11 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
     if missing := [key for key, value in keys.items() if value is ... and given[key] in (..., None)]:
         raise Misuse(f"the config has no {few(missing)}; expected the whole config.json of a {kind}")
     said = Keys(given)
-    numbers = {"sliding_window", "sliding_window_pattern"}  # or none
-    numbers |= {key for key, value in keys.items() if type(value) in (int, float)}
-    for key in [key for key, value in keys.items() if value is ... or key in numbers]:  # refuses what is none
-        (said.number if key in numbers else said.size)(key)
+    for key, value in keys.items():  # refuses what is no number
+        if value is ...:
+            said.size(key)
+        elif type(value) in (int, float) or key.startswith("sliding_window"):
+            said.number(key)
     heads, groups = family.fields["H"], family.fields.get("G")
     if isinstance(groups, str) and given[heads] % (said.size(groups) or 1):
         what = f"{groups} is {given[groups]}; expected a divisor of {heads}, {given[heads]}"
