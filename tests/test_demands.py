@@ -307,10 +307,28 @@ def test_the_json_has_both_dtypes(check):
 
 @pytest.mark.parametrize(("answered", "other"), [("float32", "float64"), ("float64", "float32")])
 def test_a_dtype_in_which_nothing_came_is_told(check, answered, other):
-    code, text = check(f"in_{answered}")
-    said = f"pass: 4 tensors of 1 case compared: right in {answered} (A 4); {other}: 1 case not answered; "
-    assert (code, last(text).startswith(said)) == (0, True), text
-    assert check(f"in_{answered}", "--json")[1]["not_answered"] == {other: ["rope.op/default"]}
+    """Float32 is due; float64 is where it was asked for. The cell says which is missing."""
+    name, of = f"in_{answered}", f"4 tensors of 1 case  not answered in {other}, though in another dtype\n"
+    code, text = check(name)
+    said = f" (A 4); {other}: 1 case not answered; 0 cases not run"
+    assert (code, said in last(text)) == (int(other == "float32"), True), text
+    assert (f"FAIL {of}" in text) == (other == "float32")
+    assert check(name, "--json")[1]["not_answered"] == {other: ["rope.op/default"]}
+    code, text = check(name, "--dtype", "f32", "--dtype", "f64", "--report", "json:r.json")
+    assert (code, f"FAIL {of}" in text) == (1, True), text
+    cell = str(matrix.cell(matrix.read_report(Path("r.json")), ("rope", "op")))
+    assert cell.startswith("f32 A, f64 FAIL (1/" if other == "float64" else "f32 FAIL, f64 A (1/")
+
+
+def test_a_function_that_answers_now_and_then_fails(book):
+    """Two of three cases in float32 and the third in float64: all three are wanted in both."""
+    calls = iter(range(6))
+    some = lambda case, a: None if next(calls) % 2 else reference(case, a)
+    three = Pick(cases=("rope.op/default", "rope.op/interleaved", "rope.op/long"))
+    report = merged(first_contact(some, book, three))
+    lacking = {asked: {r.entry.id for r in report.failed if r.asked == asked} for asked in ("F32", "F64")}
+    assert {asked: len(cases) for asked, cases in lacking.items()} == {"F32": 1, "F64": 2}
+    assert (report.exit_code, set.union(*lacking.values())) == (1, set(three.cases))
 
 
 def test_part_of_float64_may_be_right(book):

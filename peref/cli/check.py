@@ -12,7 +12,7 @@ from peref.cli.options import FILE, Document, Given, option
 from peref.errors import Misuse, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
-from peref.golden.judge.implementation import check_function, check_program, first_contact
+from peref.golden.judge.implementation import check_function, check_program, first_contact, owing
 from peref.golden.judge.isolated import function_of
 from peref.golden.judge.judged import DTYPES, check_tensors
 from peref.golden.judge.report import Report, merged, report_data
@@ -132,7 +132,7 @@ def command(given: Given) -> Document:
     elif given.impl is not None:
         with function_of(given.impl, known_names, given.timeout, given.in_process) as function:
             reports = [check_function(function, book, pick, dtype, **how) for dtype in dtypes]
-            reports = reports or first_contact(function, book, pick, **how)
+            reports = [owing(one, reports) for one in reports] or first_contact(function, book, pick, **how)
     else:
         how["seconds"] = given.timeout
         reports = [check_program(given.program, book, pick, dtype, **how) for dtype in dtypes or ("f64",)]

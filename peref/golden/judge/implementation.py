@@ -4,7 +4,8 @@ broke down; one report of all.
 Not here: how they are asked (function, isolated, runner), the verdicts (report, declared).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
@@ -18,13 +19,14 @@ from peref.golden.judge import declared
 from peref.golden.judge.judged import DTYPES, check_tensors
 from peref.golden.judge.process import lent_folder
 from peref.golden.judge.report import Report
-from peref.golden.judge.result import Outcome
+from peref.golden.judge.result import FULL_NAMES, Outcome, Result
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry, asked_in
 from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, narrowed
+from peref.golden.spec.rule import Verdict
 
 
 class WrongAnswer(PerefError):
@@ -127,14 +129,31 @@ def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> lis
     """The reports on a function of which nobody said in which dtype it is to be right: in float32, with
     refusals and laws, and in float64.
 
-    What is right in float32 and has no more than its digits in float64, or raises there, has not failed.
+    What is right in float32 and has no more than its digits in float64, or raises there, has not failed; nor
+    has a level that is answered in float32 alone.
     """
     single = check_function(function, book, pick, "f32", **how)
     double = check_function(function, book, pick, "f64", single=single, **how)
     told = {r.entry.id for r in single.results}
     alone = {case: words for case, words in double.errors.items() if case in told}
     rest = {case: words for case, words in double.errors.items() if case not in told}
-    return [single, replace(double, errors=rest, raised_wide=alone)]
+    level = lambda entry: (entry.words["encoding"], entry.words["level"])
+    wide = {level(r.entry) for r in double.results}
+    due = owing(double, [single], lambda entry: level(entry) in wide)
+    return [owing(single, [double]), replace(due, errors=rest, raised_wide=alone)]
+
+
+def owing(
+    report: Report, others: Sequence[Report], due: Callable[[Entry], bool] = lambda entry: True
+) -> Report:
+    """The report on a function in one dtype, where cases fail that are due and were answered elsewhere."""
+    words = f"not answered in {FULL_NAMES[report.asked]}, though in another dtype"
+    none, verdict = set(report.not_run), Verdict("FAIL", math.inf, words)
+    came = {r.id: r for one in others for r in one.results if r.entry.id in none and due(r.entry)}
+    more = (
+        Result(r.entry, r.name, None, verdict, False, asked=report.asked, aside=words) for r in came.values()
+    )
+    return replace(report, results=(*report.results, *more))
 
 
 def check_program(
