@@ -40,6 +40,7 @@ def changed(change):
 
 right = changed(dict)
 no_gradients = changed(lambda y: {n: x for n, x in y.items() if not n.startswith("vjp.")})
+one_gradient = changed(lambda y: {n: x for n, x in y.items() if n != "vjp.k"})
 one_of_four = changed(lambda y: {"q_rotated": y["q_rotated"]})
 nothing = changed(lambda y: {})
 another = changed(lambda y: y | {"other": y["q_rotated"]})
@@ -136,8 +137,10 @@ def test_gradients_that_were_declared_absent_are_no_failure(check):
     assert (
         check("one_of_four", "--no-vjp")[1].count("check --impl theirs_for_demands:one_of_four --no-vjp") == 1
     )
-    code, text = check("right", "--no-vjp")
-    assert (code, "outputs only" in text) == (0, False)
+    for name in ("right", "one_gradient"):
+        code, text = check(name, "--no-vjp")
+        assert (code, "outputs only" in text, "missing" in text) == (0, False, False)
+        assert check(name, "--no-vjp", "--json")[1]["outputs_only"] is False
 
 
 def test_an_answer_without_outputs_is_no_answer(check):
@@ -428,7 +431,9 @@ def test_a_cell_says_what_is_missing(check, tmp_path, book):
     assert cell(path).startswith("A (1/")
     assert "only" not in cell(path)
     report("no_gradients")
-    assert cell(path).startswith("FAIL (")
+    assert re.fullmatch(r"FAIL \(1/\d+, in part\)", cell(path))
+    report("one_gradient", "--no-vjp")
+    assert re.fullmatch(r"A \(1/\d+, in part\)", cell(path))
     report("no_gradients", "--no-vjp")
     assert re.fullmatch(r"A \(1/\d+, outputs only\)", cell(path))
     found = [matrix.read_report(path)]
@@ -437,7 +442,7 @@ def test_a_cell_says_what_is_missing(check, tmp_path, book):
     (row,) = matrix.matrix_data(found)["rows"]
     assert row["cells"]["r"]["lacks"] == "outputs only"
     other = json.loads(path.read_text())
-    other["results"].append(other["results"][0] | {"tensor": "vjp.q"})
+    other["missing"]["rope.op/default"].append("q_rotated")
     path.write_text(json.dumps(other))
     assert cell(path).endswith(", in part)")
     del other["missing"]

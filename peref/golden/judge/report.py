@@ -99,8 +99,9 @@ class Report:
 
     @cached_property
     def outputs_only(self) -> bool:
-        """Whether gradients were wanted and declared absent."""
-        return len(self.owed) < len(self.missing)
+        """Whether gradients were wanted and declared absent, and none came."""
+        came = any(r.got and r.name.startswith("vjp.") for r in self.results)
+        return len(self.owed) < len(self.missing) and not came
 
     def in_dtypes(self) -> dict[str, list[Result]]:
         """What was compared, by the dtype that it counts under."""
