@@ -16,8 +16,8 @@ from peref.model import losses
 from peref.ops.linear import linear
 from peref.parameters import init
 from peref.porting import config_of, unload
-from peref.porting.tensors import to_bfloat16
 from peref.runs import open_run
+from peref.store import to_bfloat16
 from peref.tape import Op, Tape
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
