@@ -5,6 +5,7 @@ A gradient passes through these bends of peref/ops and peref/encodings, and no o
     max(|m threshold|, i)   fire                       a tie from the start: m begins at 1
     max(root, |sum|)        retnet, rows="parallel"
     min(s, ln 100)          cosine
+    min(gate, limit), up    swiglu_clamped             up on either side
     |c|, |m|                fire                       at 0
     relu, leaky relu        fire, dape, dynamic_bias   by custom, as in PyTorch
     min(p, P-1), floor(p)   cope                       by custom, as in its authors' code: test_cope.py
@@ -30,7 +31,7 @@ from peref.encodings import files
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
-from peref.ops.activation import relu
+from peref.ops.activation import relu, swiglu_clamped
 from peref.ops.cosine import HUNDRED, of_length
 
 FIRE, RETNET = (import_module(files()[name]) for name in ("fire", "retnet"))
@@ -106,6 +107,11 @@ def test_retnet_shares_the_derivative_of_its_rows(rng):
 def test_cosines_share_the_derivative_of_their_limit(rng):
     s = np.array([HUNDRED, 2.0, 5.0])
     gradient(of_length, [rng.standard_normal((1, 3, 2, 4)), s], tolerance=NEAR, elementwise=True)
+
+
+def test_a_clamped_gate_shares_the_derivative_of_its_limit():
+    gate, up = (x.ravel() for x in np.meshgrid([-2.0, 1.0, 2.0, 3.0], [-3.0, -2.0, 0.5, 2.0, 3.0]))
+    gradient(swiglu_clamped, [gate, up], {"limit": 2.0}, tolerance=NEAR, elementwise=True)
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.01])

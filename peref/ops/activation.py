@@ -163,11 +163,12 @@ def swiglu_clamped_forward(gate, up, *, limit):
     xp = namespace(gate)
     g, u = xp.minimum(gate, limit), xp.minimum(xp.maximum(up, -limit), limit)  # 1
     s = logistic(SHARPNESS * g)  # 2
-    return g * s * (u + 1), (gate <= limit, abs(up) <= limit, g, u, s)  # 3
+    share = lambda room: (xp.sign(room) + 1) / 2  # at the limit the mean of both sides
+    return g * s * (u + 1), (share(limit - gate), share(limit - abs(up)), g, u, s)  # 3
 
 
 def swiglu_clamped_backward(saved, dy):
-    """The gradients of gate and up [...]; 0 where the limit holds one, but not at the limit itself."""
+    """The gradients of gate and up [...]; 0 beyond the limit, at it half."""
     gate_moves, up_moves, g, u, s = saved
     dg = dy * (u + 1) * s * (1 + SHARPNESS * g * (1 - s))  # 3, 2
     return dg * gate_moves, dy * g * s * up_moves  # 1
