@@ -51,7 +51,8 @@ TRIES, TIMEOUT = 2, 300
 SECONDS = 12  # what one encoding takes, about
 KERNELS = "kernels"
 # fields that are no operation of a training step
-UNTRACED = ("name", "skips", "note", "recurrences", "place", "step", "token", "update", "working", "widen")
+UNTRACED = ("name", "skips", "note", "recurrences", "place", "step", "branch", "token", "update", "working")
+UNTRACED += ("widen",)
 
 
 @dataclass(frozen=True)
