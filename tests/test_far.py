@@ -134,7 +134,7 @@ def test_networks_are_as_good_as_their_largest_bias(name, given, last):
     wide = {n: a.astype(np.float32).astype(np.float64) for n, a in weights(cfg).items()}
     narrow = {n: a.astype(np.float32) for n, a in wide.items()}
     y, exact = (model.logits(cfg, p, tokens(2, 5), n=16, positions=i) for p in (narrow, wide))
-    assert abs(y - exact).max() < 4 * ROUNDED * largest(cfg, wide, last)
+    same(y, exact.astype(y.dtype), 4 * ROUNDED * largest(cfg, wide, last) / abs(exact).max())
 
 
 def long_past(cfg, S):

@@ -1,7 +1,7 @@
 """How the tests are written: arrays and numbers are compared by one function, check.same, whose message says
 which element differs and by how much; read from their source text.
 
-Not asked of: comparisons that ask for a property, as `(x > 0).all()`, and statistics.
+Not asked of: comparisons that ask for a property, as `(x > 0).all()`, and statistics of one number.
 """
 
 import ast
@@ -14,6 +14,7 @@ OTHERS = {"allclose", "approx", "array_equal", "array_equiv", "isclose", "testin
 MAY = {
     "test_fake_cupy.py": "the fake CuPy has an allclose too, which is tested there",
     "coarse.py": "arithmetic of few digits, which asks whether rounding changed something",
+    "test_numba_exp.py": "each number in units of its own last place",
 }
 REMEDY = (
     "compare with check.same or check.same_numbers; where a test asks that something differs, check.apart"
@@ -22,6 +23,15 @@ REMEDY = (
 
 def constant(node):
     return isinstance(getattr(node, "operand", node), ast.Constant)
+
+
+def difference(node):
+    """Whether it is abs(a - b) of two arrays, a change of their shape or place in between."""
+    match node:
+        case ast.Call(func=ast.Name("abs") | ast.Attribute(attr="abs"), args=[inside]):
+            subs = [one for one in ast.walk(inside) if isinstance(one, ast.BinOp)]
+            return [type(one.op) for one in subs] == [ast.Sub] and not constant(subs[0].right)
+    return False
 
 
 def comparisons(text):
@@ -39,6 +49,16 @@ def comparisons(text):
                 )
             ) if not constant(a) and not constant(b):
                 found.append(inside)
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Compare(left=a, ops=[ast.Lt() | ast.LtE()]) as inside, attr="all"
+                )
+            ) if difference(a):
+                found.append(inside)
+            case ast.Compare(
+                left=ast.Call(func=ast.Attribute(value=a, attr="max")), ops=[ast.Lt() | ast.LtE()]
+            ) if difference(a):
+                found.append(node)
             case ast.Compare(left=a, ops=[ast.Eq()], comparators=[b]) if all(
                 ast.unparse(side).endswith(".tobytes()") for side in (a, b)
             ):
@@ -66,6 +86,10 @@ def test_one_function_compares():
         ("map(np.array_equal, a, b)", 1),
         ("assert (a == b).all()", 1),
         ("assert a.tobytes() == b.tobytes()", 1),
+        ("assert abs(a - b).max() < 1e-5", 1),
+        ("assert np.abs(np.tril(a[0] - f(b))).max() <= 1e-5", 1),
+        ("assert (np.abs(a - b) <= c * abs(b)).all()", 1),
+        ("assert abs(a - 1).max() < 1 and abs(a - b).max() > 1 and abs(a - b) < 1", 0),
         ("assert (a == 0).all() and (a == -1).all() and (a > b).all()", 0),
         ("same(a, b, 0)", 0),
     ],
