@@ -249,12 +249,14 @@ def test_take(M, V, C, kind):
 
 
 def test_a_row_that_is_taken_very_often():
-    """Its gradient is a sum of thousands, taken in float64."""
-    M = 12000
+    """Its gradient is a sum of thousands, taken in float64; what arrived from elsewhere comes last."""
+    M, more = 12000, random(5, 3).astype(np.float32)
     dy = np.full((M, 3), 0.1, np.float32)
     with emulated() as cupy:
         saved = ((5, 3), cupy.asarray(np.full(M, 2)))
         found = embedding.take.backward(saved, cupy.asarray(dy))[0].get()
+        whole = embedding.take.backward(saved, cupy.asarray(dy), cupy.asarray(more))[0].get()
+    same(whole, found + more, 0)
     same(np.float64(found[2]), dy.sum(0, dtype=np.float64), 1e-6)
     assert not found[[0, 1, 3, 4]].any()
 

@@ -177,7 +177,7 @@ PLANTED = {
     "one share too few": ("norm", "p < P; p += 8", "p < P - 1; p += 8"),
     "one column too many": ("norm", "if (warp() || n >= N) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "top = row_max(top, shares, W);", ""),
-    "all list in one share": ("embedding", "places[warp()][count", "places[0][count"),
+    "all list in one share": ("embedding", "w < warp() ? found[w] : 0", "0"),
     "the first of equal ones alone": ("by_index", "while (__ballot_sync(ALL, rest != 0))", "while (0)"),
     "every second of equal ones": ("by_index", "rest &= rest - 1;", "rest &= rest - 1, rest &= rest - 1;"),
     "a warp's line left out": ("by_index", "w < WARPS; w++", "w < WARPS - 1; w++"),

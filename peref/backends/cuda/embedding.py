@@ -20,13 +20,14 @@ def take_forward(table, index):
     return y.reshape(*index.shape, C), (table.shape, n)
 
 
-def take_backward(saved, dy):
+def take_backward(saved, dy, arrived=None):
     (V, C), n = saved
-    out = namespace(dy).empty((V, C), "float32")
+    out = namespace(dy).empty((V, C), dy.dtype)
+    more = None if arrived is None else flat(arrived)
     R = max(1, min(ROWS, blocks(V, SPREAD)))
     grid = (blocks(V, R), blocks(C))
-    launch("embedding.scatter", grid, THREADS, out, one_line(dy), n, n.size, C, V, R, real=dy.dtype)
-    return out.astype(dy.dtype, copy=False), None
+    launch("embedding.scatter", grid, THREADS, out, one_line(dy), n, more, n.size, C, V, R, real=dy.dtype)
+    return out, None
 
 
-take = Op(take_forward, take_backward)
+take = Op(take_forward, take_backward, adds=True)
