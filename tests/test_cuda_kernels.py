@@ -292,13 +292,6 @@ def test_adamw(step):
             same(a.get().astype(np.float64), b, 1e-6)
 
 
-def test_gradients_of_another_dtype_are_refused():
-    with emulated() as cupy:
-        line = Flat({"a": np.ones(300, np.float32)}, cupy)
-        with pytest.raises(Misuse, match="float64"):
-            optimizer.gathered(line, {"a": cupy.ones(300, np.float64)})
-
-
 def test_a_chunk_and_a_launch_are_as_long_in_the_kernels():
     """As in the layout of the lines, and in what is handed to one."""
     assert f"CHUNK = {ALIGNED}," in source("optimizer")
@@ -352,22 +345,43 @@ def test_all_parameters_at_once(clip):
             same(a.astype(np.float64), plain[name], 1e-6)
 
 
-def test_many_gradients_of_two_kinds_are_gathered():
-    """In a launch for each kind, and one more where they are more than a launch takes; the gaps between them
-    are 0.
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_gradients_than_a_launch_is_told_of(kind):
+    """Each is read where it lies, also behind an odd number of others and up to its last number; weights in
+    bfloat16 are those in float32; the gradient that is not finite is named among all.
     """
-    given = {f"{n:03}": random(n + 1, seed=n).astype(np.float32) for n in range(optimizer.TENSORS + 1)}
+    arrays = {f"{n:03}": random(n % 9 + 1, seed=n).astype(np.float32) for n in range(optimizer.TENSORS + 3)}
+    numbers = [np.array(x) for x in (2.0, 0.01, 3, 1.0)]
+    narrow = kind.get("dtype", np.float32)
     with emulated() as cupy:
-        p = Flat(given, cupy)
-        wide = {name: cupy.asarray(a) for name, a in given.items()}
-        narrow = {name: a.astype(ml_dtypes.bfloat16) if name < "020" else a for name, a in wide.items()}
-        line = optimizer.gathered(p, wide).get()
-        mixed = optimizer.gathered(p, narrow)
+        p, m, v = (Flat(arrays if n == 0 else {k: a * 0 for k, a in arrays.items()}, cupy) for n in range(3))
+        line = cupy.asarray(np.concatenate(list(arrays.values())).astype(narrow))
+        ends = np.cumsum([0, *(a.size for a in arrays.values())])
+        g = {name: line[start : start + arrays[name].size] for name, start in zip(arrays, ends, strict=False)}
+        word, p.narrow = cupy.asarray(np.zeros(3)), p.line.astype(ml_dtypes.bfloat16)
+        optimizer.update(p, g, m, v, *map(cupy.asarray, numbers), word, **WHOLE)
+        same(p.narrow.get().astype(np.float32), p.line.astype(ml_dtypes.bfloat16).get().astype(np.float32), 0)
         launched = list(cupy.emulated.launched)
-        rounded = {name: p.of(mixed, name).get() for name in given}
-    same(line, p.line.get(), 0)
-    same(rounded, {name: narrow[name].get().astype(np.float32) for name in given}, 0)
-    assert launched == ["gather"] * (2 + 2)
+        plain = [{name: a.astype(np.float64) for name, a in arrays.items()} for _ in range(4)]
+        plain[1] = {name: a.get().astype(np.float64) for name, a in g.items()}
+        plain[2:] = [{name: a * 0 for name, a in arrays.items()} for _ in range(2)]
+        expected = np.zeros(3)
+        optim.update(*plain, *numbers, expected, **WHOLE)
+        same(word.get(), expected, 1e-12)
+        for name in arrays:
+            same(p[name].get().astype(np.float64), plain[0][name], 1e-6)
+        line[-1] = np.inf
+        optimizer.update(p, g, m, v, *map(cupy.asarray, numbers), word, **WHOLE)
+        assert word.get()[2] == 2 + len(arrays) - 1
+    assert launched == ["squares", "squares", "arena", "arena"]
+
+
+def test_gradients_of_another_dtype_are_refused():
+    with emulated() as cupy:
+        p, m, v = (Flat({"a": np.ones(300, np.float32)}, cupy) for _ in range(3))
+        numbers = [cupy.asarray(np.array(1.0))] * 4
+        with pytest.raises(Misuse, match="float64"):
+            optimizer.update(p, {"a": cupy.ones(300, np.float64)}, m, v, *numbers, None, **WHOLE)
 
 
 @pytest.mark.parametrize(

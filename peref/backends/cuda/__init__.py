@@ -76,11 +76,12 @@ def place(thing: Any, xp: Any) -> Any:
 
 
 def halved(p: Flat) -> dict[str, Any]:
-    """The same parameters in bfloat16, from one conversion of all."""
+    """The same parameters in bfloat16: from one conversion of all, which the update then keeps up to date."""
     import ml_dtypes  # NumPy's bfloat16, and CuPy's: only cuda:bf16 needs it
 
-    line = p.line.astype(ml_dtypes.bfloat16)
-    return {name: p.of(line, name) for name in p}
+    if p.narrow is None:
+        p.narrow = p.line.astype(ml_dtypes.bfloat16)
+    return {name: p.of(p.narrow, name) for name in p}
 
 
 def open_device(

@@ -37,6 +37,7 @@ class Flat(dict):
         for name, a in arrays.items():
             self.of(host, name)[...] = a
         self.line, self.owner = xp.asarray(host), xp.asarray(self.chunks)
+        self.narrow: Any = None  # the line in bfloat16, which optimizer.update keeps
         self.rules: dict[Any, Any] = {}
         super().__init__((name, self.of(self.line, name)) for name in arrays)
 

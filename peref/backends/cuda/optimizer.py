@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from peref.backends.cuda.arrays import THREADS, blocks, fit, packs, real, strided
-from peref.backends.cuda.flat import Flat
+from peref.backends.cuda.arrays import THREADS, blocks, fit, real, strided
+from peref.backends.cuda.flat import ALIGNED, Flat
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse
 from peref.optim import decays
 from peref.xp import namespace
 
-TENSORS = 64  # in a launch of gather, which gets where they lie by value
-OF_TENSOR = (("g", "uint64"), ("at", "int64"), ("n", "int64"))
-STRUCT = np.dtype([(name, kind, TENSORS) for name, kind in OF_TENSOR])
+TENSORS = 192  # in a launch, which gets where their gradients lie by value
+STRUCT = np.dtype([("g", "uint64", TENSORS), ("n", "int64", TENSORS), ("first", "int32", TENSORS)])
 SHARES = THREADS  # into which the length of the gradient is cut: a thread for each adds them up
+FINDING = 512  # threads of a block that finds a share
 BLOCKS = 8192  # of the update, each of which adds up the shares
 
 
@@ -52,28 +52,19 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
     launch("optimizer.one_tensor", strided(p.size), THREADS, *given)
 
 
-def gathered(p: Flat, g: dict[str, Any]) -> Any:
-    """The arrays of g, float32 or bfloat16, in a new line of p's layout: TENSORS in a launch."""
-    xp, line = namespace(p.line), namespace(p.line).empty_like(p.line)
-    for dtype in sorted({a.dtype.name for a in g.values()}):
-        parts = [
-            (xp.ascontiguousarray(a), p.starts[name], a.size)
-            for name, a in g.items()
-            if a.dtype.name == dtype
-        ]
-        real("update", *(a for a, _, _ in parts))
-        for group in (parts[k : k + TENSORS] for k in range(0, len(parts), TENSORS)):
-            grid = (*strided(max(packs(a) for a, _, _ in group)), len(group))
-            told = np.zeros(1, STRUCT)
-            for n, (a, at, size) in enumerate(group):
-                told["g"][0, n], told["at"][0, n], told["n"][0, n] = a.data.ptr, at, size
-            launch("optimizer.gather", grid, THREADS, line, told, real=group[0][0].dtype)
-    return line
+def where_they_lie(p: Flat, g: dict[str, Any]) -> list[Any]:
+    """Of the gradients of p what the kernels are told: TENSORS in a launch, in the order of their names."""
+    names = sorted(p)
+    told = np.zeros(blocks(len(names), TENSORS), STRUCT)
+    for n, name in enumerate(names):
+        of, k = told[n // TENSORS], n % TENSORS
+        of["g"][k], of["n"][k], of["first"][k] = g[name].data.ptr, g[name].size, p.starts[name] // ALIGNED
+    return [told[n : n + 1] for n in range(len(told))]
 
 
 def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, beta2, eps, adamw=None):
-    """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that
-    gather g, and nothing is read back.
+    """As optim.update, over the lines in which Backend.place puts parameters, and g as it lies: two launches,
+    and nothing is read back.
 
     The fault in `status` is that of the first name, in alphabetical order, whose gradient is not finite.
     """
@@ -86,30 +77,17 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
         )
     scale = p.rule({name: sizes.get(name, 1.0) for name in p})
     falls = p.rule({name: decay / sizes.get(name, 1.0) if decays(name, a) else 0.0 for name, a in p.items()})
-    line, chunks, xp = gathered(p, g), len(p.line), namespace(p.line)
-    P = max(1, min(SHARES, chunks))
-    total, bad = xp.empty(P + 2, "float64"), xp.empty(P, "int32")
+    xp, chunks, P = namespace(p.line), len(p.line), max(1, min(SHARES, len(p.line)))
+    dtype, lies = real("update", *g.values()), {name: xp.ascontiguousarray(a) for name, a in g.items()}
+    told = where_they_lie(p, lies)
+    narrow = None if p.narrow is None else p.narrow.view("int32")
+    total, bad = xp.empty((len(told), P + 2), "float64"), xp.empty((len(told), P), "int32")
     lost, speed, count, most = map(scalar, (loss, rate, step, clip))
-    launch("optimizer.squares", (P,), THREADS, total, bad, line, p.owner, chunks, count, beta1, beta2)
-    launch(
-        "optimizer.arena",
-        (min(blocks(p.line.size // 4), BLOCKS),),
-        THREADS,
-        p.line,
-        line,
-        m.line,
-        v.line,
-        scale,
-        falls,
-        total,
-        bad,
-        P,
-        lost,
-        speed,
-        most,
-        status,
-        chunks,
-        beta1,
-        beta2,
-        eps,
-    )
+    for n, some in enumerate(told):
+        given = (total[n], bad[n], some, n * TENSORS, p.owner, chunks, count, beta1, beta2)
+        launch("optimizer.squares", (P,), FINDING, *given, real=dtype)
+    grid, known = (min(blocks(p.line.size // 4), BLOCKS),), (scale, falls, total, bad, len(told), P)
+    for n, some in enumerate(told):
+        lines = (p.line, m.line, v.line, narrow, some, n * TENSORS, p.owner)
+        rest = (lost, speed, most, status, chunks, beta1, beta2, eps)
+        launch("optimizer.arena", grid, THREADS, *lines, *known, *rest, real=dtype)

@@ -4,6 +4,7 @@
 //     first = 1 - beta1^step, second = 1 - beta2^step, in double; rate, step and clip are in device memory
 //
 // The arena is a line of chunks, each of one tensor and with its own factor of the rate and decay; the numbers between two tensors are 0 and stay 0.
+// Gradients are read where they lie.
 // `squares` finds the length of the gradient and the first owner of a chunk that is not finite, `arena` updates, unless the loss or the gradient is not
 // finite: then nothing is written but the word (loss, norm, fault), and as long as its fault is not 0 no later call writes anything. Every block of
 // it adds the totals of `squares` for itself, a thread for each; its blocks are few. Lines begin at packs, and a thread has one at a time.
@@ -48,44 +49,57 @@ __device__ inline double sum_and_first(double sum, int &first, double *sums, uns
   return sum;
 }
 
-constexpr int TENSORS = 64;  // as in optimizer.py
-struct Tensors {
+constexpr int TENSORS = 192;  // as in optimizer.py
+struct Tensors {  // where the gradients of so many owners lie, how long they are, and at which chunk they begin
   const real *g[TENSORS];
-  i64 at[TENSORS], n[TENSORS];
+  i64 n[TENSORS];
+  int first[TENSORS];
 };
 
-// Tensors into the line, one for each blockIdx.y: n numbers from place `at` on, and 0 up to the end of the chunk.
-KERNEL gather(float *line, Tensors tensors) {
-  const real *mine = tensors.g[blockIdx.y];
-  i64 place = tensors.at[blockIdx.y], count = tensors.n[blockIdx.y];
-  constexpr int N = MANY<real>;
-  i64 packs = at_packs(mine) ? count / N : 0, end = (count + CHUNK - 1) / CHUNK * CHUNK;
-#pragma unroll 4
-  for (i64 k = thread_of_grid(); k < packs; k += threads_in_grid()) {
-    float x[N];
-    read<N>(x, mine + k * N);
-    write<N>(line + place + k * N, x);
+struct __align__(4 * sizeof(real)) Four {
+  real x[4];
+};
+
+// The gradient of 4 numbers of the line from place k on, which are owner t's; 0 behind its end.
+__device__ inline void gradient(float *x, const Tensors &tensors, unsigned t, i64 k) {
+  const real *g = tensors.g[t];
+  k -= (i64)tensors.first[t] * CHUNK;
+  i64 left = tensors.n[t] - k;
+  if (left >= 4 && (unsigned long long)g % sizeof(Four) == 0) {
+    const Four four = *(const Four *)(g + k);
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = wide(four.x[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = j < left ? wide(g[k + j]) : 0;
   }
-  for (i64 k = packs * N + thread_of_grid(); k < end; k += threads_in_grid()) line[place + k] = k < count ? wide(mine[k]) : 0;
 }
 
-// total [P+2] = the sum of squares of each of P shares of the chunks, then 1 - beta1^step and 1 - beta2^step; bad [P] = the least owner of a chunk of
-// the share that is not finite, or -1; owner [chunks]
-KERNEL squares(double *total, int *bad, const float *g, const int *owner, i64 chunks, const double *step, double beta1, double beta2) {
+// Of TENSORS owners from number `from` on: total [P+2] = the sum of squares of each of P shares of the chunks, then 1 - beta1^step and
+// 1 - beta2^step; bad [P] = the least owner of a chunk of the share that is not finite, or -1; owner [chunks]
+KERNEL squares(double *total, int *bad, Tensors tensors, int from, const int *owner, i64 chunks, const double *step, double beta1, double beta2) {
+  constexpr int MOST = 2;  // packs of a thread that are under way
   __shared__ double sums[32];
   __shared__ unsigned firsts[32];
   i64 begin = chunks * blockIdx.x / gridDim.x * QUADS, end = chunks * (blockIdx.x + 1) / gridDim.x * QUADS;
   double sum = 0;
   int first = -1;
-#pragma unroll 4
-  for (i64 k = begin + threadIdx.x; k < end; k += blockDim.x) {
-    float x[4];
-    read<4>(x, g + 4 * k);
-    double square = 0;
+  for (i64 k = begin + threadIdx.x; k < end; k += MOST * (i64)blockDim.x) {
+    unsigned of[MOST];
+    float x[MOST][4] = {};
 #pragma unroll
-    for (int j = 0; j < 4; j++) square += (double)x[j] * x[j];
-    if (!(square < 1e300)) first = (int)min((unsigned)first, (unsigned)owner[k / QUADS]);
-    sum += square;
+    for (int i = 0; i < MOST; i++) of[i] = k + i * blockDim.x < end ? owner[(k + i * blockDim.x) / QUADS] - from : TENSORS;
+#pragma unroll
+    for (int i = 0; i < MOST; i++)
+      if (of[i] < TENSORS) gradient(x[i], tensors, of[i], 4 * (k + i * blockDim.x));
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+      double square = 0;
+#pragma unroll
+      for (int j = 0; j < 4; j++) square += (double)x[i][j] * x[i][j];
+      if (!(square < 1e300)) first = (int)min((unsigned)first, from + of[i]);
+      sum += square;
+    }
   }
   sum = sum_and_first(sum, first, sums, firsts);
   if (threadIdx.x) return;
@@ -93,19 +107,23 @@ KERNEL squares(double *total, int *bad, const float *g, const int *owner, i64 ch
   if (blockIdx.x == 0) total[gridDim.x] = 1 - pow(beta1, *step), total[gridDim.x + 1] = 1 - pow(beta2, *step);
 }
 
-// scale and decay [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the least of `bad`.
-// total and bad as `squares` left them, P at most the threads of a block
-KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const double *total, const int *bad,
-             int P, const double *loss, const double *rate, const double *clip, double *word, i64 chunks, double beta1, double beta2,
-             float eps) {
+// The same owners; `narrow`, p in bfloat16, two in each; scale and decay [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the least of `bad`.
+// total [L,P+2] and bad [L,P] as L launches of `squares` left them, P at most the threads of a block
+KERNEL arena(float *p, float *m, float *v, int *MAYBE narrow, Tensors tensors, int from, const int *owner, const float *scale, const float *decay,
+             const double *total, const int *bad, int L, int P, const double *loss, const double *rate, const double *clip, double *word,
+             i64 chunks, double beta1, double beta2, float eps) {
   __shared__ double sums[32];
   __shared__ unsigned firsts[32];
   __shared__ Rule rule;
   __shared__ float shrink;
   __shared__ int found;
-  bool mine = (int)threadIdx.x < P;
-  int first = mine ? bad[threadIdx.x] : -1;
-  double sum = sum_and_first(mine ? total[threadIdx.x] : 0, first, sums, firsts);
+  int first = -1;
+  double sum = 0;
+  for (int l = 0; l < L && (int)threadIdx.x < P; l++) {
+    first = (int)min((unsigned)first, (unsigned)bad[l * P + threadIdx.x]);
+    sum += total[l * (P + 2) + threadIdx.x];
+  }
+  sum = sum_and_first(sum, first, sums, firsts);
   if (threadIdx.x == 0) {
     found = *loss - *loss == 0 ? 0 : 1;  // not so for an infinity or a NaN
     if (!found && first >= 0) found = 2 + first;
@@ -123,10 +141,13 @@ KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, c
   const float times = shrink;
   for (i64 k = thread_of_grid(); k < chunks * QUADS; k += threads_in_grid()) {
     i64 c = k / QUADS;
+    unsigned t = owner[c] - from;
+    if (t >= TENSORS) continue;
     float of_p[4], of_g[4], of_m[4], of_v[4], speed = r.rate * scale[c], falls = decay[c];
-    read<4>(of_p, p + 4 * k), read<4>(of_g, g + 4 * k), read<4>(of_m, m + 4 * k), read<4>(of_v, v + 4 * k);
+    read<4>(of_p, p + 4 * k), read<4>(of_m, m + 4 * k), read<4>(of_v, v + 4 * k), gradient(of_g, tensors, t, 4 * k);
 #pragma unroll
     for (int j = 0; j < 4; j++) update(&of_p[j], times < 1 ? of_g[j] * times : of_g[j], &of_m[j], &of_v[j], r, speed, falls);
     write<4>(p + 4 * k, of_p), write<4>(m + 4 * k, of_m), write<4>(v + 4 * k, of_v);
+    if (narrow) narrow[2 * k] = (int)bf16_pair(of_p[0], of_p[1]), narrow[2 * k + 1] = (int)bf16_pair(of_p[2], of_p[3]);
   }
 }
