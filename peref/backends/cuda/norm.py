@@ -3,7 +3,7 @@
 from typing import Any
 
 from peref.backends.cuda.arrays import (
-    HELD,
+    PACK,
     fit,
     flat,
     kernel_for_rows,
@@ -16,6 +16,7 @@ from peref.backends.cuda.launch import launch
 from peref.tape import Op, at_once
 from peref.xp import namespace
 
+OF_A_LANE = 8  # numbers of a row that a lane keeps in backward, as in norm.cu
 MOST_RUNS = 264  # into how many runs at most, each a block's, the rows are cut in backward
 
 
@@ -43,7 +44,7 @@ def gradients(
     """Of x, w and b, which are these `weights` of the op; `arrived` is added to that of x."""
     x, mean, r, w, biased = saved
     (M, C), xp, d = x.shape, namespace(x), flat(dy)
-    (grid,), threads, W = shared_out(x, HELD)
+    (grid,), threads, W = shared_out(x, OF_A_LANE * x.dtype.itemsize // PACK)
     runs = max(1, min(MOST_RUNS, grid))
     dx, shares = xp.empty_like(x), [None, None]
     for k, wanted in enumerate((w is not None, biased)):

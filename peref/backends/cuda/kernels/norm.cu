@@ -11,8 +11,8 @@
 #include "parts.cuh"
 #include "rows.cuh"
 
-#define MOST 512  // threads of a block
-#define HELD 2    // packs that a lane keeps in backward, beside its share of dw and db
+#define MOST 512               // threads of a block
+#define HELD (8 / MANY<real>)  // packs that a lane keeps in backward, beside its share of dw and db
 
 template <int N, int H, bool KEPT>
 __device__ inline void forward(real *y, real *sum, float *mean, float *r, const real *x, const real *more, const real *w, const real *b, i64 m,
@@ -118,25 +118,39 @@ template <int N, bool KEPT>
 __device__ inline void backward(real *dx, float *dw, float *db, const real *dy, const real *x, const float *mean, const float *r, const real *w,
                                 const real *more, i64 first, i64 stop, int C, int W, float *shares, float *box) {
   float of_w[HELD][N] = {}, of_b[HELD][N] = {};
-  for (i64 start = first; start < stop; start += blockDim.x / 32 / W) {
+  struct {
+    Piece<N> x[HELD], dy[HELD], more[HELD];
+    float middle, scale;
+  } row, next;
+  auto fetch = [&](auto &row, i64 m, int k, int c) {
+    row.x[k] = piece<N>(x + m * C + c), row.dy[k] = piece<N>(dy + m * C + c);
+    if (more) row.more[k] = piece<N>(more + m * C + c);
+  };
+  auto begin = [&](i64 m) {  // the next row is under way while one is computed
+    if (m >= stop) m = stop - 1;
+    next.middle = mean ? mean[m] : 0, next.scale = r[m];
+    if (KEPT) pieces<N, HELD, true>(C, W, [&](int k, int c) { fetch(next, m, k, c); });
+  };
+  const int step = blockDim.x / 32 / W;
+  if (first < stop) begin(first + row_of_block(W));
+  for (i64 start = first; start < stop; start += step) {
     i64 m = start + row_of_block(W);
     bool there = m < stop;
+    row = next;
+    if (start + step < stop) begin(m + step);
     if (!there) m = stop - 1;
-    float middle = mean ? mean[m] : 0, scale = r[m], sum = 0, along = 0;
-    Piece<N> row[HELD], back[HELD];
-    auto fetch = [&](int k, int c) { row[k] = piece<N>(x + m * C + c), back[k] = piece<N>(dy + m * C + c); };
+    float sum = 0, along = 0;
     auto each = [&](auto f) {  // f(k, channel, u, dy, du)
       pieces<N, HELD, KEPT>(C, W, [&](int k, int c) {
         float u[N], d[N], du[N];
-        if (!KEPT) fetch(k, c);
-        unpack(u, row[k]), unpack(d, back[k]);
+        if (!KEPT) fetch(row, m, k, c);
+        unpack(u, row.x[k]), unpack(d, row.dy[k]);
         if (w) unpack(du, piece<N>(w + c));
 #pragma unroll
-        for (int j = 0; j < N; j++) u[j] = (u[j] - middle) * scale, du[j] = w ? d[j] * du[j] : d[j];
+        for (int j = 0; j < N; j++) u[j] = (u[j] - row.middle) * row.scale, du[j] = w ? d[j] * du[j] : d[j];
         f(k, c, u, d, du);
       });
     };
-    if (KEPT) pieces<N, HELD, true>(C, W, fetch);
     each([&](int k, int, float *u, float *d, float *du) {
 #pragma unroll
       for (int j = 0; j < N; j++) {
@@ -150,10 +164,10 @@ __device__ inline void backward(real *dx, float *dw, float *db, const real *dy, 
     if (there)
       each([&](int k, int c, float *u, float *, float *du) {
         float rest[N] = {};
-        if (more) unpack(rest, piece<N>(more + m * C + c));
+        if (more) unpack(rest, row.more[k]);
 #pragma unroll
-        for (int j = 0; j < N; j++) du[j] = scale * (du[j] - sum - u[j] * along) + rest[j];
-        *(Piece<N> *)(dx + m * C + c) = in_piece(du, row[k]);
+        for (int j = 0; j < N; j++) du[j] = row.scale * (du[j] - sum - u[j] * along) + rest[j];
+        *(Piece<N> *)(dx + m * C + c) = in_piece(du, row.x[k]);
       });
   }
   if (KEPT) {
