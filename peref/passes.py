@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from peref import hooks
 from peref.backends import Backend
 from peref.config import AROUND, OF_EXPERTS, UNUSUAL, Config
+from peref.encodings import Encoding
 from peref.ops.cross import Cross
 from peref.ops.place import At
 from peref.parameters import by_layer, where_on_disk
@@ -57,6 +58,17 @@ class Pass:
     beside: Cross | None = None  # which of its tokens each of these sees
 
 
+def turning_at(be: Backend, pe: Encoding, p: Arrays, place: At) -> tuple[Any, Callable | None]:
+    """The rotation of a place, and what turns q and k by it at once: kept with the place where no parameter
+    has a say, for a recorded step has the same place each time.
+    """
+    made, key = {} if p else place.made, (id(pe), be.turning)
+    if key not in made:
+        rotary = hooks.rotation(pe, p, place.i, place.n)
+        made[key] = rotary, be.turning(*rotary) if be.turning and rotary else None, pe
+    return made[key][:2]
+
+
 def start_pass(
     be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = False, memory: Memory | None = None
 ) -> Pass:
@@ -76,16 +88,16 @@ def start_pass(
         pe = layer.pe
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
-            tables, factor, token = hooks.place_tables(be, pe, p, place), layer.factor(place.i), None
-            of_heads = tables[0] and any(a is not None and a.ndim == 4 for a in tables[0])
+            rotary, turn = turning_at(be, pe, p, place)
+            distances = hooks.distance_table(be, pe, p, place.distances) if pe.bias else None
+            factor, token = layer.factor(place.i), None
+            of_heads = rotary and any(a is not None and a.ndim == 4 for a in rotary)
             more = factor is not None or place.everywhere is not None or of_heads
             more = more or bool(layer.softcap or layer.sinks or layer.cosine or layer.experts)
             if usual and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
                 sizes = {"C": cfg.C, "H": cfg.H, "G": cfg.G, "D": cfg.D, "F": layer.F}
                 how = {"norm": cfg.norm, "eps": cfg.eps, "scale": hooks.softmax_scale(pe, cfg.D)}
-                token = be.token(*tables, at=place, **sizes, **how, layout=layer.layout)
-            rotary, distances = tables
-            turn = be.turning(*rotary) if be.turning and rotary else None
+                token = be.token(rotary, distances, at=place, **sizes, **how, layout=layer.layout)
             made[alike] = Tables(None if turn else rotary, distances, turn, factor, token)
         found.append(made[alike])
     beside = None

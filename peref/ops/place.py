@@ -235,6 +235,11 @@ class At:
         columns = np.where(np.take_along_axis(far, columns, 1), columns, -1)
         return np.concatenate([columns, np.broadcast_to(recent, (len(columns), recent.shape[1]))], 1)
 
+    @cached_property
+    def made(self) -> dict[Any, Any]:
+        """What was made of this place alone, kept with it: empty at first."""
+        return {}
+
     @property
     def T(self) -> int:
         """How many queries there are."""
