@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from peref.backends.cuda import activation as own
 from peref.encodings.mix.mamba import selective_scan
 from peref.encodings.mix.retnet import retention
 from peref.encodings.mix.rwkv4 import wkv4
 from peref.encodings.mix.rwkv6 import wkv6
 from peref.encodings.mix.rwkv7 import wkv7
 from peref.encodings.mix.s4d import diagonal_scan
+from peref.ops import activation as plain_activation
 from peref.ops.place import At
 from peref.ops.scan import short_conv
 from peref.tape import Op
@@ -29,6 +31,11 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
 
 def field(name: str) -> Callable:
     return lambda be, *arrays, **settings: getattr(be, name)(*arrays, **settings)
+
+
+def activation(name: str) -> Callable:
+    """The backend's own, without the product behind it, in which alone it is a field."""
+    return lambda be, *x: getattr(own if be.name.startswith("cuda") else plain_activation, name)(*x)
 
 
 def recurrence(plain: Op) -> Callable:
@@ -71,6 +78,8 @@ def rows(tiny: bool, sizes: tuple[int, ...] = (1000, 1536, 3, 77)) -> Iterator[C
         {},
         PRODUCT,
     )
+    yield "activation", "gelu", activation("gelu"), [x], {}, ELEMENTWISE
+    yield "activation", "swiglu", activation("swiglu"), [x, draw(N, C, seed=3)], {}, ELEMENTWISE
     # other kernels take rows of another length
     C, other = (544, "longer") if tiny else (256, "shorter")
     x, targets = draw(N, C), np.random.default_rng(5).integers(-1, C, N)
@@ -185,11 +194,11 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
         )
 
 
-def products(tiny: bool, sizes: tuple[int, ...] = (1000, 1536, 640)) -> Iterator[Case]:
+def products(tiny: bool) -> Iterator[Case]:
     """Products of matrices; their gradients are products with each side transposed. A bias or a residual
     is what cuBLAS adds to.
     """
-    N, C, F = (5, 40, 24) if tiny else sizes
+    N, C, F = (5, 40, 24) if tiny else (1000, 1536, 640)
     x, w, b, rest = draw(N, C), draw(F, C, seed=1), draw(F, seed=2), draw(N, F, seed=3)
     yield "", "linear", lambda be, x, w: be.linear(x, w, None), [x, w], {}, PRODUCT
     yield "", "linear with a bias", field("linear"), [x, w, b], {}, PRODUCT
@@ -203,9 +212,9 @@ def products(tiny: bool, sizes: tuple[int, ...] = (1000, 1536, 640)) -> Iterator
         {},
         PRODUCT,
     )
-    yield "activation", "gelu and linear", field("activated_linear"), [x, None, w, b, rest], {}, PRODUCT
+    yield "", "gelu and linear", field("activated_linear"), [x, None, w, b, rest], {}, PRODUCT
     yield (
-        "activation",
+        "",
         "swiglu and linear",
         field("activated_linear"),
         [x, draw(N, C, seed=4), w, None, rest],
@@ -220,4 +229,3 @@ def large(tiny: bool, scan: tuple[int, ...]) -> Iterator[Case]:
     some = [*attended(2, 4, 2, 9, 32)] if tiny else [*attended(1, 16, 16, 2048, 64)]
     yield from (some[0], some[-1], retained(1, 2, 9, 32) if tiny else retained(2, 16, 2048, 64))
     yield from recurrences(tiny, scan)
-    yield from (case for case in products(tiny, (16384, 1024, 1024)) if case[0])
