@@ -25,7 +25,7 @@ from without_avx512 import AVX, without
 
 from peref import backends, model
 from peref.backends import cuda
-from peref.backends.numba import host, matrix
+from peref.backends.numba import host, kernel, matrix
 from peref.backends.numba.logits import KEYS, QUERIES
 from peref.backends.numba.ops.edges import CACHED
 from peref.encodings import HOOKS, claims_of, get
@@ -248,6 +248,32 @@ def test_attention_with_large_scores():
     q, k, v, t = arrays(2, 4, 2, 70, 70, 8, at)
     biggest = 30 * abs(q[:, :2] @ k.swapaxes(-1, -2)).max()
     both("attention", [q, k, v, t], {"at": at, "scale": 30.0}, tolerance=4 * U * biggest + CLOSE)
+
+
+def test_more_than_a_table_by_distance_is_added_by_a_kernel_of_its_own(monkeypatch):
+    """So a first step does not wait until it is compiled for an encoding that has no more."""
+    some = lambda *shape: random(*shape).astype(np.float32)
+    q, H, T, called = some(1, 2, 9, 8), 2, 9, []
+    monkeypatch.setattr(kernel.Kernel, "__call__", lambda self, *arguments: called.append(self.name))
+    places = np.array([0, 1, 2, 3, 5, 6, 7, 8, 9])
+    near, apart = replace(At.of(T), window=3), At(i=places, j=places, n=T)
+    for at, general, given in (
+        (At.of(T), False, {}),
+        (near, False, {"table": some(H, len(near.distances))}),
+        (replace(At.of(T), causal=False), False, {}),
+        (At.of(T), True, {"term": some(1, 1, T, T)}),
+        (At.of(T), True, {"row": some(1, H, T, 1)}),
+        (At.of(T), True, {"column": some(1, H, 1, T)}),
+        (At.of(T), True, {"softcap": 5.0}),
+        (apart, False, {}),
+        (apart, True, {"table": some(H, len(apart.distances))}),
+    ):
+        tape = Tape()
+        y = NUMBA.attention(tape.watch({"q": q})["q"], q, q, **given, at=at, scale=0.35)
+        tape.gradients(y, some(*y.shape))
+        last = "_general" * general
+        assert called == [f"attention.forward{last}", f"attention_backward.backward{last}"], given
+        called.clear()
 
 
 def test_row_and_column_stay_wide():

@@ -20,6 +20,7 @@ from peref.backends.numba import whole
 from peref.backends.numba.emit import I64, ir
 from peref.backends.numba.kept import file_of, payload_of
 from peref.backends.numba.kernel import INNER, OPTIONS
+from peref.backends.numba.vector import copy
 
 CODEGEN = cpu_target.target_context.codegen()
 NAMES = map("whole_test_{}".format, count())
@@ -165,6 +166,13 @@ def test_garbage_is_rarely_looked_for_while_compiling(monkeypatch):
     assert gc.get_threshold() == before
 
 
+def kept_text(name):
+    """What is kept of a kernel, with the names of its functions."""
+    compiling.kernels(name.partition(".")[0])
+    compiling.KERNELS[name].ready()
+    return payload_of(file_of(compiling.FOLDER, name))
+
+
 @pytest.mark.parametrize(
     ("name", "function", "kinds"),
     [
@@ -179,8 +187,20 @@ def test_garbage_is_rarely_looked_for_while_compiling(monkeypatch):
 )
 def test_a_function_is_compiled_for_one_kind_of_arguments(name, function, kinds):
     """In a kernel and its backward the same one: another layout, or a literal, would compile it again."""
-    compiling.kernels(name.partition(".")[0])
-    compiling.KERNELS[name].ready()
-    text = payload_of(file_of(compiling.FOLDER, name))
+    text = kept_text(name)
     assert len(set(re.findall(rb"\d%sB\dv(\d+)B" % function.encode(), text))) == 1
     assert re.search(rb"\d%sB\w+%s" % (function.encode(), kinds), text)
+
+
+@pytest.mark.parametrize("name", ["attention.forward", "attention_backward.backward"])
+def test_what_is_not_added_to_the_logits_is_not_compiled(name):
+    """A term, a row, a column and an index have a kernel of their own, from the same text."""
+    assert b"3layB" in kept_text(f"{name}_general")
+    assert b"3layB" not in kept_text(name)
+
+
+def test_loops_over_vectors_are_not_unrolled():
+    found = njit(**OPTIONS)(lambda y, x: copy(y, 0, x, 0, y.size))
+    with whole.compiled_once(CODEGEN):
+        found.compile(types.void(types.float32[::1], types.float32[::1]))
+    assert "llvm.loop.unroll.disable" in str(library(found)._final_module)

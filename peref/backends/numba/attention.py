@@ -13,7 +13,10 @@ be skipped (skipping.py).
 Each query sees one interval of slots: causality, a window and documents all are intervals. A tile outside is
 not visited, in one at the edge only the keys that some query sees are, and what a query does not see weighs
 0. A query that sees nothing is 0. Units write to places of their own and walk in one order, so the bits do
-not depend on the number of threads. Bound: the multiplier, 2 products; exp is a tenth of the time.
+not depend on the number of threads.
+
+Where nothing but a table by distance is added to the logits, `forward` is called, which is compiled without
+all else. Bound: the multiplier, 2 products; exp is a tenth of the time.
 """
 
 import numpy as np
@@ -36,6 +39,8 @@ tables = c_reads(2)  # [H,N]
 indices = reads(3, i4)  # [1 or B,T,S] into the table, or [.,.,0]
 spans = c_reads(3, i8)  # [1 or B,T,2]: the slots each query sees
 float64_terms = c_reads(3, f8)  # [B or 1,H or 1,T or S], [.,.,1 or 0] where there is none
+# softcap, 0 for none, table, index, base, term [1 or B,1 or H,1 or T,S], row and column
+everything_added = f4, tables, indices, i8, reads(4), float64_terms, float64_terms
 
 
 @njit(**INNER)
@@ -45,14 +50,16 @@ def packed_tile(unit, k, v, keys, values, size):
     b, tile = unit // tiles, unit % tiles
     rows = slice(tile * KEYS, (tile + 1) * KEYS)
     for g in range(G):
-        padded(k[b, g], tile * KEYS, keys[b * G + g, rows])
-        padded(v[b, g], tile * KEYS, values[b * G + g, rows])
-        sizes(keys[b * G + g, rows], values[b * G + g, rows], size[b * G + g, tile : tile + 1])
+        n = b * G + g
+        of_k, of_v = keys[n, rows], values[n, rows]
+        padded(k[b, g], tile * KEYS, of_k)
+        padded(v[b, g], tile * KEYS, of_v)
+        sizes(of_k, of_v, size[n, tile : tile + 1])
 
 
 @njit(**INNER)
 def forward_lane(
-    lane, o, lse, q, keys, values, size, G, S, table, index, base, term, row, column, span, scale, cap, limit
+    lane, o, lse, q, keys, values, size, G, S, span, scale, limit, cap, table, index, base, term, row, column
 ):
     """Every QUEUES-th unit."""
     B, H, T, D = q.shape
@@ -61,24 +68,23 @@ def forward_lane(
     while together > 1 and together * QUERIES * QUEUES > B * H * rounded(T, QUERIES):
         together //= 2
     groups = (T + QUERIES * together - 1) // (QUERIES * together)
-    simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
     Q, across = np.empty((QUERIES, wide_d), np.float32), np.empty((together, wide_d, QUERIES), np.float32)
     P, O = np.empty((KEYS, QUERIES), np.float32), np.empty((together, QUERIES, wide_e), np.float32)
-    added, slope = (
-        np.zeros(KEYS * QUERIES, np.float32),
-        np.empty((KEYS if cap > 0 else 0, QUERIES), np.float32),
-    )
+    added = np.zeros((KEYS, QUERIES), np.float32)
+    slope = np.empty((0 if cap is None else KEYS, QUERIES), np.float32)
+    bias = table, index, base, term, row, column
+    zero, deep, yes = np.int64(0), np.int64(QUERIES), np.bool_(True)  # no literals, as in backward
     # of each query, in rows of a block; unpacked they would have any strides, and what takes them be compiled
     # again
     some = np.empty((5, together, QUERIES), np.float32)
-    top, new, total, less, length = some[0], some[1], some[2], some[3], some[4]
+    top, new, total, length, less = some[0], some[1], some[2], some[3], some[4, 0]
     low, high = np.empty((together, QUERIES), np.int32), np.empty((together, QUERIES), np.int32)
     seen = np.empty((together, 4), np.int64)
     for unit in range(lane, B * H * groups, QUEUES):
         b, h, begin = unit // (H * groups), unit // groups % H, unit % groups * QUERIES * together
         n, see = b * G + h // (H // G), span[pick(len(span), b)]
         blocks = min(together, (T - begin + QUERIES - 1) // QUERIES)
-        O[:], new[:], top[:], total[:] = 0, -np.inf, -np.inf, 0
+        O[:], some[:2], total[:] = 0, -np.inf, 0  # top and new
         lowest, highest = np.int64(1 << 62), np.int64(0)
         for m in range(blocks):
             first = begin + m * QUERIES
@@ -99,54 +105,22 @@ def forward_lane(
             for m in range(blocks):
                 first, start, stop = begin + m * QUERIES, seen[m, 0], seen[m, 1]
                 rows = min(QUERIES, T - first)
-                if (
-                    key + KEYS <= start
-                    or stop <= key
-                    or skips(
-                        b,
-                        h,
-                        first,
-                        rows,
-                        key,
-                        see[first:],
-                        length[m],
-                        top[m],
-                        limit,
-                        size[n, tile],
-                        table,
-                        index,
-                        base,
-                        row,
-                        column,
-                    )
-                ):
+                if key + KEYS <= start or stop <= key:
+                    continue
+                held, far = top[m], size[n, tile]
+                if skips(b, h, first, rows, key, see[first:], length[m], held, limit, far, *bias):
                     continue
                 left, right, a, z = rows_of(start, stop, seen[m, 2], seen[m, 3], key)
                 at, many, of_p = key + left, right - left, left * QUERIES
-                there, apart = added_to(
-                    added,
-                    simple,
-                    b,
-                    h,
-                    first,
-                    rows,
-                    key,
-                    left,
-                    right,
-                    table,
-                    index,
-                    base,
-                    term,
-                    row,
-                    column,
-                )
+                there, apart = added_to(added, b, h, first, rows, key, left, right, *bias)
                 logits(P, slope, left, right, keys[n], at, across[m], D, cap, added, there, apart)
-                top_lanes(P, of_p, at, a, z, many, low[m], high[m], new[m])
-                exp_lanes(P, of_p, many, new[m], top[m], total[m], less[m])
+                most, out = new[m], O[m]
+                top_lanes(P, of_p, at, a, z, many, low[m], high[m], most)
+                exp_lanes(P, of_p, many, most, held, total[m], less)
                 for r in range(rows):
-                    if less[m, r] != 1:
-                        times(O[m], r * wide_e, O[m], r * wide_e, less[m, r], wide_e)
-                product(O[m], 0, P, of_p, True, QUERIES, values[n], at * wide_e, many, True)
+                    if less[r] != 1:
+                        times(out, r * wide_e, out, r * wide_e, less[r], wide_e)
+                product(out, zero, P, of_p, yes, deep, values[n], at * wide_e, many, yes)
         for m in range(blocks):
             for r in range(min(QUERIES, T - begin - m * QUERIES)):
                 t, none = begin + m * QUERIES + r, total[m, r] == 0
@@ -155,27 +129,9 @@ def forward_lane(
                 times(o, ((b * T + t) * H + h) * E, O[m], r * wide_e, by, E)
 
 
-@kernel(
-    writes(4),
-    writes(3),
-    reads(4),
-    reads(4),
-    reads(4),
-    tables,
-    indices,
-    i8,
-    reads(4),
-    float64_terms,
-    float64_terms,
-    spans,
-    f4,
-    f4,
-    f4,
-)
-def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, cap, limit):
-    """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the
-    table. cap: of the softcap, 0 for none.
-    """
+@njit(**INNER)
+def forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column):
+    """What is None is absent: numba compiles no branch that asks for it."""
     B, D = q.shape[0], q.shape[3]
     G, S = k.shape[1], k.shape[2]
     long = rounded(S, KEYS)
@@ -186,5 +142,19 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale,
     in_parallel(
         forward_lane,
         QUEUES,
-        (o, lse, q, keys, values, size, G, S, table, index, base, term, row, column, span, scale, cap, limit),
+        (o, lse, q, keys, values, size, G, S, span, scale, limit, cap, table, index, base, term, row, column),
     )
+
+
+@kernel(writes(4), writes(3), reads(4), reads(4), reads(4), spans, f4, f4, tables, i8)
+def forward(o, lse, q, k, v, span, scale, limit, table, base):
+    """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T], where nothing but a table by distance is
+    added to the logits. base: where slot 0 of query 0 is in the table.
+    """
+    forward_tiles(o, lse, q, k, v, span, scale, limit, None, table, None, base, None, None, None)
+
+
+@kernel(writes(4), writes(3), reads(4), reads(4), reads(4), spans, f4, f4, *everything_added)
+def forward_general(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column):
+    """The same with all that may be added."""
+    forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column)

@@ -68,17 +68,16 @@ def product_onto(c, c_at, a, a_at, M, b, K, t, t_at, t_row):
 def padded(x, t, out):
     """Rows t.. of x [T,D] into out [rows,D'], zeros beyond."""
     T, D = x.shape
-    rows, wide = min(out.shape[0], T - t), out.shape[1]
-    for r in range(rows):
+    rows, wide = T - t, out.shape[1]
+    for r in range(len(out)):
+        here = D if r < rows else 0
         if x.strides[1] == 4:
-            copy(out, r * wide, x, (t + r) * (x.strides[0] // 4), D)
+            copy(out, r * wide, x, (t + r) * (x.strides[0] // 4), here)
         else:
-            for d in range(D):
+            for d in range(here):
                 out[r, d] = x[t + r, d]
-    if wide > D:
-        out[:rows, D:] = 0
-    if rows < out.shape[0]:
-        out[rows:] = 0
+        for d in range(here, wide):
+            out[r, d] = 0
 
 
 @njit(**INNER)

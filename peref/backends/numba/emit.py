@@ -184,6 +184,14 @@ class Emit:
         return y, self.b.sub(self.b.bitcast(shifted, IVEC), whole_number(0x4B400000))
 
 
+def one_at_a_time(module):
+    """Metadata of a loop that LLVM does not unroll, which gains nothing here and takes long."""
+    unrolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    found = module.add_metadata([unrolled])
+    found.operands = (found, unrolled)  # a loop's metadata begins with itself
+    return found
+
+
 def loop(emit: Emit, count, step, body, *carried):
     """body(at, *carried) -> carried, for at = 0, step, ... below count. Returns what is carried out."""
     b = emit.b
@@ -198,7 +206,7 @@ def loop(emit: Emit, count, step, body, *carried):
     new = body(at, *state)
     for phi, c in zip(phis, (b.add(at, ir.Constant(I64, step)), *new), strict=True):
         phi.add_incoming(c, b.block)
-    b.branch(head)
+    b.branch(head).set_metadata("llvm.loop", one_at_a_time(b.module))
     b.position_at_end(after)
     return state
 

@@ -41,7 +41,7 @@ def transpose(y, y_at, y_row, x, x_at, x_row, rows, columns):
 
 @njit(**INNER)
 def lay(added, b, h, first, rows, key, left, right, table, index, base, term, row, column):
-    """added [KEYS QUERIES] = term + table + (row + column, in their own dtype), for the keys left..right of
+    """added [KEYS,QUERIES] = term + table + (row + column, in their own dtype), for the keys left..right of
     the tile at `key`; cells that are not seen may be anything.
     """
     if term.shape[3]:
@@ -51,17 +51,17 @@ def lay(added, b, h, first, rows, key, left, right, table, index, base, term, ro
         at = (n * term.strides[0] + m * term.strides[1]) // 4 + first * apart + key + left
         transpose(added, left * QUERIES, QUERIES, term, at, apart, rows, right - left)
     else:
-        added[left * QUERIES : right * QUERIES] = 0
+        added[left:right] = 0
     if index.shape[2]:
         of = pick(len(index), b)
         for r in range(rows):
             for j in range(left, right):
-                added[j * QUERIES + r] += table[h, index[of, first + r, key + j]]
+                added[j, r] += table[h, index[of, first + r, key + j]]
     elif table.shape[1]:
         for j in range(left, right):
             at = base + first - key - j  # of the first query
             for r in range(max(0, -at), min(rows, table.shape[1] - at)):
-                added[j * QUERIES + r] += table[h, at + r]
+                added[j, r] += table[h, at + r]
     if column.shape[2]:
         mine, line = (
             row[pick(len(row), b), pick(row.shape[1], h)],
@@ -69,7 +69,7 @@ def lay(added, b, h, first, rows, key, left, right, table, index, base, term, ro
         )
         for j in range(left, right):
             for r in range(rows):
-                added[j * QUERIES + r] += np.float32(mine[first + r] + line[key + j])
+                added[j, r] += np.float32(mine[first + r] + line[key + j])
 
 
 @njit(**INNER)
@@ -97,14 +97,16 @@ def keep(Z, b, h, first, rows, key, left, right, index, dtable, dterm, drow, dco
 
 
 @njit(**INNER)
-def added_to(added, simple, b, h, first, rows, key, left, right, table, index, base, term, row, column):
-    """What is added to the rows left..right of a tile, in `added` [KEYS QUERIES]: where its row `left`
+def added_to(added, b, h, first, rows, key, left, right, table, index, base, term, row, column):
+    """What is added to the rows left..right of a tile, in `added` [KEYS,QUERIES]: where its row `left`
     begins, and how far apart rows are.
     """
-    if not simple:
-        last = min(right, max(index.shape[2], term.shape[3], column.shape[2]) - key)
-        lay(added, b, h, first, rows, key, left, last, table, index, base, term, row, column)
-        return left * QUERIES, QUERIES
+    if index is not None:
+        last = max(index.shape[2], term.shape[3], column.shape[2])
+        if last:
+            last = min(right, last - key)
+            lay(added, b, h, first, rows, key, left, last, table, index, base, term, row, column)
+            return left * QUERIES, QUERIES
     N = table.shape[1]
     if N == 0:
         return 0, 0  # zeros
@@ -133,8 +135,8 @@ def capped(p, slope, left, right, cap, added, there, apart):
     """
     for j in range(left, right):
         for r in range(QUERIES):
-            t = np.float32(math.tanh(p[j, r] / cap))
-            p[j, r] = t * cap + added[there + (j - left) * apart + r]
+            t, at = np.float32(math.tanh(p[j, r] / cap)), there + (j - left) * apart + r
+            p[j, r] = t * cap + added[at // QUERIES, at % QUERIES]
             slope[j, r] = np.float32(1) - t * t
 
 
@@ -144,7 +146,7 @@ def logits(p, slope, left, right, keys, at, across, D, cap, added, there, apart)
     which are scaled; with what is added.
     """
     many = right - left
-    if cap > 0:
+    if cap is not None and cap > 0:
         product(p, left * QUERIES, keys, at * keys.shape[1], False, many, across, 0, D, False)
         capped(p, slope, left, right, cap, added, there, apart)
     else:
@@ -158,10 +160,11 @@ def spans_of(see, rows, low, high):
     """
     start, stop, inner, outer = see[0, 0], see[0, 0], np.int64(0), np.int64(1 << 62)
     for r in range(QUERIES):
-        low[r], high[r] = (see[r, 0], see[r, 1]) if r < rows else (0, 0)
-        if low[r] < high[r]:
-            start, stop = (min(start, low[r]), max(stop, high[r])) if start < stop else (low[r], high[r])
-        inner, outer = max(inner, low[r]), min(outer, high[r])
+        a, z = (see[r, 0], see[r, 1]) if r < rows else (0, 0)
+        low[r], high[r] = a, z
+        if a < z:
+            start, stop = (min(start, a), max(stop, z)) if start < stop else (a, z)
+        inner, outer = max(inner, a), min(outer, z)
     return start, stop, inner, outer
 
 

@@ -22,19 +22,20 @@ def sizes(keys, values, out):
     """The largest length of a row of keys [S,D] in every KEYS rows; infinite where one of them, or of values
     [S,E], is not finite.
     """
-    D = keys.shape[1]
+    D, E = keys.shape[1], values.shape[1]
     for n in range(len(out)):
         most, first = np.float32(0), n * KEYS
         for s in range(first, first + KEYS):
             most = max(most, dot(keys, s * D, keys, s * D, D))
-        finite = are_finite(keys[first : first + KEYS]) and are_finite(values[first : first + KEYS])
+        finite = are_finite(keys, first * D, KEYS * D) and are_finite(values, first * E, KEYS * E)
         out[n] = np.sqrt(most) if finite else np.float32(np.inf)
 
 
 @njit(**INNER)
 def lengths(out, across, D):
     """Of each query, out [QUERIES], in across [D,QUERIES]."""
-    out[:] = 0
+    for r in range(QUERIES):
+        out[r] = 0
     for d in range(D):
         for r in range(QUERIES):
             out[r] += across[d, r] * across[d, r]
@@ -43,12 +44,12 @@ def lengths(out, across, D):
 
 
 @njit(**INNER)
-def are_finite(x):
-    """Whether all numbers of a contiguous x are: what is not is not 0 either when it is taken from itself."""
-    line, found = x.reshape(-1), 0
-    for n in range(line.size):
-        found += line[n] - line[n] != 0
-    return found == 0
+def are_finite(x, at, n):
+    """Whether n numbers of a contiguous x are, and the sum of their squares: what is not is not 0 either when
+    it is taken from itself.
+    """
+    found = dot(x, at, x, at, n)
+    return found - found == 0
 
 
 @njit(**INNER)
@@ -61,29 +62,31 @@ def largest(x, a, z):
 
 
 @njit(**INNER)
-def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, base, row, column):
+def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, base, term, row, column):
     """Whether no weight of the tile at `key` can matter to any row: `length` of each q times the scale,
     `top` what a logit is held against.
     """
     if limit == -np.inf:
         return False
     most, N = np.float32(0), table.shape[1]
-    if index.shape[2]:
+    if index is not None and index.shape[2]:
         most += largest(table[h], 0, N)
     elif N:
         begin, r = min(max(base + first - key - KEYS + 1, 0), N - 1), rows - 1
-        seen = see[r, 0] < key + KEYS and key < see[r, 1] and column.shape[2] == 0
+        seen = see[r, 0] < key + KEYS and key < see[r, 1]
+        if column is not None and column.shape[2]:
+            seen = False
         if seen and not length[r] * size + table[h, begin] < top[r] + limit:
             return False  # one distance and query are enough to tell for most tiles that matter
         most += largest(table[h], begin, max(min(base + first + rows - key, N), 1))
     far = 0.0
-    if column.shape[2]:
+    if column is not None and column.shape[2]:
         line = column[pick(len(column), b), pick(column.shape[1], h)]
         far = largest(line, key, min(key + KEYS, len(line)))
     for r in range(rows):
         if see[r, 0] < key + KEYS and key < see[r, 1]:
             bound = length[r] * size + most
-            if column.shape[2]:
+            if column is not None and column.shape[2]:
                 bound += np.float32(row[pick(len(row), b), pick(row.shape[1], h), first + r] + far)
             if not bound < top[r] + limit:
                 return False

@@ -13,18 +13,10 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import i8, void
-from peref.backends.numba.emit import I64, PTR, VEC, constant, intrinsic_of
+from peref.backends.numba.emit import I64, PTR, VEC, constant, intrinsic_of, one_at_a_time
 from peref.backends.numba.host import LANES, ROWS
 
 SHORT_ROWS = ROWS - 2
-
-
-def one_at_a_time(module):
-    """Metadata of a loop that LLVM does not unroll, which gains nothing here and takes long."""
-    unrolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
-    found = module.add_metadata([unrolled])
-    found.operands = (found, unrolled)  # a loop's metadata begins with itself
-    return found
 
 
 def tile(rows, c, a, b, add, *more, onto=False):

@@ -122,27 +122,25 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     term, row, column = with_four_axes(table, term, row, column, at, B, H)
     table, term, column = without_hidden(table, term, column, at)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
-    added = (
-        *kernel_table(table, at, B, H),
-        in_lines(term, S),
-        *row_and_column(row, column, at),
-        at.spans,
-        np.float32(scale),
-        np.float32(softcap or 0),
-    )
-    added = (*added, limit_of(S, skip, term, table, row, column))
-    kernels("attention").forward(o, lse, q, *over_sequences(B, k, v), *added)
+    limit = limit_of(S, skip, term, table, row, column)
+    seen = at.spans, np.float32(scale), limit
+    bias = *kernel_table(table, at, B, H), in_lines(term, S), *row_and_column(row, column, at)
+    general = bool(softcap or any(x.size for x in (bias[1], bias[3], bias[5])))
+    run, more = kernels("attention").forward, (bias[0], bias[2])  # the table, where its slot 0 is
+    if general:
+        run, more = kernels("attention").forward_general, (np.float32(softcap or 0), *bias)
+    run(o, lse, q, *over_sequences(B, k, v), *seen, *more)
     less = None
     if sinks is not None:  # a further logit: what the others weigh, and the log of their sum
         fit("attention: heads and sinks", (H,), sinks.shape)
         whole = np.logaddexp(np.where(lse == np.inf, -np.inf, lse), sinks[:, None])
         o *= np.exp(np.where(lse == np.inf, -np.inf, lse) - whole).swapaxes(1, 2)[..., None]
         less, lse = np.exp(sinks[:, None] - whole), np.where(lse == np.inf, lse, whole)
-    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, less)
+    return o.swapaxes(1, 2), (q, k, v, o, lse, seen, more, general, like, less)
 
 
 def attention_backward(saved, dy, wants):
-    q, k, v, o, lse, added, like, less = saved
+    q, k, v, o, lse, seen, more, general, like, less = saved
     (B, H, T, D), (_, G, S, E), shapes = q.shape, v.shape, (k.shape, v.shape)
     k, v = over_sequences(B, k, v)
     asked = [a is not None and want for a, want in zip(like, wants[3:7], strict=True)]
@@ -157,12 +155,12 @@ def attention_backward(saved, dy, wants):
         np.zeros((B, H, T, S if asked[1] else 0), np.float32),
     )
     drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((parts, B, H, S if asked[3] else 0))
-    *rest, limit = added
     if less is not None:
-        limit = np.float32(-math.inf)
-    kernels("attention_backward").backward(
-        dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit
-    )
+        seen = *seen[:2], np.float32(-math.inf)
+    run = kernels("attention_backward").backward
+    if general:
+        run, more = kernels("attention_backward").backward_general, (dterm, drow, dcolumn, *more)
+    run(dq, dk, dv, dtable, dy.swapaxes(1, 2), o, q, k, v, lse, *seen, *more)
     dk, dv = (x[0] if parts == 1 else x.sum(0) for x in (dk, dv))
     found = [dtable.sum((0, 1)), dterm, drow[..., None], dcolumn.sum(0)[:, :, None]]
     given = [
