@@ -14,7 +14,7 @@ from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, 
 from peref.golden.diagnosis.attention import weights_of
 from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, tabled
 from peref.golden.diagnosis.rotation import FEW, in_few
-from peref.golden.diagnosis.tensor import factor_of, order_along
+from peref.golden.diagnosis.tensor import agreeing, factor_of, order_along
 from peref.golden.spec.cases import Case
 
 LIKELY = 0.7  # what a factor of one case says, which may be another in the next
@@ -67,6 +67,20 @@ BUCKETS_READ = (  # words, whether the case is causal, whether buckets are, of w
     ("the halves of your table for past and future are exchanged", False, False, np.negative),
     ("the buckets of the future are those of the past", False, False, abs),
 )
+
+
+def sloped(power: Any) -> Any:
+    """Slopes 2^(-m power(h, H)) of the heads h = 1 ... H."""
+    return lambda f, H, m=8.0: [2.0 ** (-m * power(h, H)) for h in range(1, H + 1)]
+
+
+POWERS_ALONE = "your slopes are 2^(-m h/H), h = 1 .. H, which is for powers of two alone"
+OTHER_SLOPES = (
+    ("not a power of two", POWERS_ALONE, sloped(lambda h, H: h / H)),
+    ("not a power of two", "your slopes fall from head to head", lambda f, *given: sorted(f(*given))[::-1]),
+    ("from 0", "your slopes are 2^(-m h/H) from h = 0 on", sloped(lambda h, H: (h - 1) / H)),
+)
+with_slopes = lambda made: lambda case: (f := part_of(case, "fixed")) and {"fixed": partial(made, f)}
 of_side = lambda causal, case: biased(case) and case.causal == causal
 BIAS_TABLES: dict[Any, dict[str, Any]] = {
     ("basic", "table", GENERAL): {"there is no position in it: the bias is 0": seen(lambda b: 0 * b)},
@@ -134,6 +148,10 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
 }
 BIASES = (
     *tabled(BIAS_TABLES),
+    *(
+        Row(("heads", which, ""), words, {"parts": with_slopes(made)}, biased)
+        for which, words, made in OTHER_SLOPES
+    ),
     *(
         Row((*BUCKET, ""), words, {"parts": buckets(asked, change)}, partial(of_side, causal))
         for words, causal, asked, change in BUCKETS_READ
@@ -215,7 +233,7 @@ def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
         if np.abs(x - c * g).max() < 1e-4 * np.abs(x).max():
             yield Clue(Trap(flag, words), LIKELY)
         yield guess(flag, words, computed(table=lambda b: c * b), 0.9, fitted=c)
-    yield from of_heads(answer, case, x, g, d)
+    yield from of_heads(answer, x, g)
     if "param.table" in answer.a:
         yield from of_table_rows(answer, case, x, g, d)
 
@@ -262,55 +280,18 @@ def table_read(answer: Answer, case: Case) -> Any:
     return table[..., 0].T, table[..., 1].T, d[kept]
 
 
-def of_heads(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Guess | Clue]:
-    """Each head has the bias of another one, or a multiple of its own."""
-    H = len(g)
-    order = order_along(0, x, g)
+def of_heads(answer: Answer, x: Any, g: Any) -> Iterator[Clue]:
+    """Each head has the bias of another one, or a multiple of its own: other slopes, or other strengths."""
+    H, power = len(g), 1 << (len(g).bit_length() - 1)
+    kept = power < H and agreeing(x[:power], g[:power])
+    flag = (kept and flag_of(answer, "heads", "not a power of two", "")) or flag_of(answer, "heads")
+    order, factors = order_along(0, x, g), np.array([factor_of(x[h], g[h]) or np.nan for h in range(H)])
     one_way = order == [*range(H)][::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
-    slopes = [] if one_way or len(set(order)) == 1 else list(of_slopes(answer, case, x, g, d))
-    yield from slopes
-    if order and not slopes:
+    if order and (flag == HEADS or one_way):
         yield Clue(Trap(HEADS, f"your heads have the biases of heads {', '.join(map(str, order))}"), 0.7)
-
-
-def of_slopes(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Clue]:
-    """Each head has a multiple of its own bias, not all the same: other slopes, or other strengths."""
-    flag, H = flag_of(answer, "heads"), len(g)
-    if flag == HEADS:
-        return
-    factors = np.array([np.nan if (c := factor_of(x[h], g[h])) is None else c for h in range(H)])
-    apart = [np.abs(x[h] - c * g[h]).max() > 1e-4 * np.abs(x[h]).max() for h, c in enumerate(factors)]
-    if np.isnan(factors).any() or any(apart) or np.ptp(factors) < NEARLY:
-        return
-    words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
-    powers, proves = flag_of(answer, "heads", "not a power of two", ""), True
-    if powers and powers != flag:
-        m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
-        far = np.abs(d.astype(float)).max()
-        mine = slopes_of(x) / far
-        power = 1 << (H.bit_length() - 1)
-        of_powers = lambda heads: np.allclose(mine, 2.0 ** (-m * (h + 1) / heads), rtol=1e-4)
-        plain, more = of_powers(H), of_powers(2 * power)
-        kept = np.abs(factors[:power] - 1).max() < 1e-4
-        in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4)
-        if power != H and (kept or plain or more or (in_order and (np.diff(mine) <= 0).all())):
-            flag = powers
-        if plain:
-            words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"
-        elif np.allclose(mine, 2.0 ** (-m * h / H), rtol=1e-4):
-            words = f"your slopes are 2^(-{m:g} h/{H}) from h = 0 on"
-        else:
-            proves = more
-    elif np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
-        flag = HEADS
-    else:
-        proves = False
-    yield Clue(Trap(flag, words), 1, proves)
-
-
-def slopes_of(x: Any) -> Any:
-    """How far each head's bias reaches."""
-    return np.abs(x.reshape(len(x), -1)).max(1)
+    elif flag != HEADS and np.ptp(factors) > NEARLY and agreeing(x, factors[:, None] * g):
+        words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
+        yield Clue(Trap(flag, words), 1)
 
 
 def of_table_rows(answer: Answer, case: Case, x: Any, g: Any, d: Any) -> Iterator[Clue]:

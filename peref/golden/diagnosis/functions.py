@@ -6,10 +6,9 @@ are changed for outputs alone. Not here: one step of a function (formulas), how 
 (engine), options (options), what goes into a recurrence (recurrences).
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import combinations, count
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,8 @@ from peref.golden.diagnosis.engine import (
     part_of,
     rows,
     with_inputs,
-    with_parts,
 )
-from peref.golden.diagnosis.formulas import forwards, remade
+from peref.golden.diagnosis.formulas import forwards
 from peref.golden.diagnosis.written import ELEMENTARY
 from peref.ops import activation
 from peref.ops.shape import merge_heads, split_heads
@@ -212,29 +210,6 @@ def over_heads(f: Any) -> Any:
     return call
 
 
-def calls_of_parts(answer: Answer, case: Any) -> Counter[str]:
-    """How often each part is called for a case."""
-    found: Counter[str] = Counter()
-
-    def counted(name: str, f: Any) -> Any:
-        def call(*given: Any, **more: Any) -> Any:
-            found[name] += 1
-            return f(*given, **more)
-
-        return call
-
-    named = {name: part_of(case, name) for name in exchangeable(answer) if name not in OWN_ROWS}
-    parts = {name: remade(f, partial(counted, name)) for name, f in named.items()}
-    with_parts(**parts)(answer.forward)
-    return found
-
-
-def in_call(n: int, of: int, change: Any, f: Any) -> Any:
-    """f, which is called `of` times, changed in its call n alone."""
-    other, number = change(f), count()
-    return lambda *given, **more: (other if next(number) % of == n else f)(*given, **more)
-
-
 def divided_by(size: Any) -> Any:
     """A norm that divides by another size [...,1] of x."""
 
@@ -268,7 +243,7 @@ VARIANTS: tuple[tuple[str, Any], ...] = (
         for words, n in EARLY_OR_LATE.items()
     ),
 )
-ONE_CALL, TIMELESS = VARIANTS[:2], -len(EARLY_OR_LATE)
+TIMELESS = -len(EARLY_OR_LATE)
 exchanged = lambda f: lambda up, gate, *rest: f(up, gate, *rest) if gate is None else f(gate, up, *rest)
 
 
@@ -339,7 +314,6 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
     layer sees other tokens.
     """
     yield from guesses((*LAYERS, *activations(answer)), answer)
-    calls = calls_of_parts(answer, case)
     parts = exchangeable(answer)
     for name in parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
@@ -355,10 +329,6 @@ def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
         if "norm" in name or name == "unit":
             for words, change in NORMS.items():
                 yield guess(flag, f"{name} {words}", put(change))
-        for n in range(calls[name] if calls[name] > 1 else 0):
-            for words, change in ONE_CALL:
-                one = put(partial(in_call, n, calls[name], change))
-                yield guess(flag, f"{name} {words} in call {n + 1} of it", one, 0.97)
         for length in (2, 3, 4, 8, 16, 32) if name == "prefix_sum" else ():
             said = f"{name} begins anew every {length} tokens"
             yield guess(flag, said, put(after(partial(anew_each, length))))

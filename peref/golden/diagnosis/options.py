@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import permutations
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +92,6 @@ def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
             yield guess(flag, f"of your options {', '.join(some)} none is read", without(some), 0.98)
     yield from guesses(option_rows(answer, case), answer)
     yield from of_exchanged(answer, case, known)
-    yield from of_left_out(answer, known)
     if flag := flag_of(answer, "options", "n", ""):
         for words, change in LENGTHS.items():
             other = computed(lambda c: c.n is not None, facts=lambda c, change=change: {"n": change(c)})
@@ -115,23 +114,6 @@ def option_rows(answer: Answer, case: Any) -> Iterator[Row]:
                 words = f"the option {option} seems to be {value}, whatever the case asks for"
                 sure = HELD if flag == "option" else 1.0
                 yield Row(flag, f"{words} (here {mine[option]})", to_value(option, always(value)), sure=sure)
-
-
-WRITTEN: dict[Any, tuple[float, ...]] = {  # what people write where an option may be left out
-    int: tuple(2**n for n in range(18)),
-    float: (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0),
-}
-
-
-def of_left_out(answer: Answer, known: Any) -> Iterator[Guess]:
-    """An option that may be left out is a number that somebody wrote: always, or where it is left out."""
-    for option, (default, kind) in known.items():
-        for value in WRITTEN.get(next(iter(get_args(kind)), None), ()) if default is None else ():
-            flag, words = flag_of(answer, "options", option), f"the option {option} seems to be {value:g}"
-            said = f"{words}, whatever the case asks for"
-            yield guess(flag, said, with_option(option, always(value)), 0.97)
-            fill = lambda x, value=value: value if x is None else x
-            yield guess(flag, f"{words} where it is left out", with_option(option, fill), 0.97)
 
 
 def of_exchanged(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
