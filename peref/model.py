@@ -7,6 +7,7 @@ decode knows of a cache.
 # ruff: noqa: F401, F811  (who has a model has its parameters and its cache from here)
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ def forward(
     [B,T,C]) may make something else of what leaves the last layer.
     """
     this = pass_over(cfg, params, tokens, at or cfg.place(*tokens.shape, **place), be, memory)
+    this = replace(this, apart=be.add_norm is not None)
     x = embed(this, tokens)  # [B,T,C]
     for layer in range(cfg.layers):
         x, _ = block(this, layer, x, None)  # [B,T,C]

@@ -88,6 +88,23 @@ def test_models_are_their_plain_twins(name, shape, seg):
         assert error <= allowed, f"{n}: {error:.1e}, allowed {allowed:.1e}"
 
 
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_what_a_feed_forward_adds_is_added_where_the_next_layer_norms_it(activation):
+    """In place of a copy of the stream that its last product is added to; the last layer has no next one."""
+    cfg, added, alone = replace(tiny("rope"), layers=3, activation=activation), [], []
+    with emulated() as cp:
+        be = open_device(cp, fake_cublas.Library())
+        norm, down = be.add_norm, be.activated_linear
+        be = replace(
+            be,
+            add_norm=lambda *given, **how: added.append(how) or norm(*given, **how),
+            activated_linear=lambda *given: alone.append(given[-1] is None) or down(*given),
+        )
+        of_model(be, cfg, model.init(cfg), *parts(1)[0][:1], None)
+    assert len(added) == 3 + 2
+    assert alone == [True, True, False]
+
+
 def test_every_op_is_filled():
     """Nothing is left to the plain text but a layer for one token in one call, which is composed of the
     ops.
