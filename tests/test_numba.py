@@ -172,8 +172,11 @@ def test_cells_of_every_shape(at, alike):
 
 def test_an_array_whose_numbers_lie_at_odd_addresses_is_refused():
     packed = np.zeros((3, 5), [("x", "<f4", (7,)), ("flag", "u1")])["x"]
-    with pytest.raises(Misuse, match=re.escape("matmul: strides [145, 29, 4] do not divide by 4 bytes")):
-        NUMBA.matmul(packed, np.ones((3, 7, 2), np.float32))
+    behind_a_byte = np.frombuffer(bytes(3 * 5 * 7 * 4 + 1), np.float32, offset=1).reshape(3, 5, 7)
+    for a, strides in (packed, [145, 29, 4]), (behind_a_byte, [140, 28, 4]):
+        says = f"does not lie at multiples of 4 bytes (its address and strides {strides}); give a copy"
+        with pytest.raises(Misuse, match=re.escape(f"matmul: an array {says}")):
+            NUMBA.matmul(a, np.ones((3, 7, 2), np.float32))
 
 
 def test_what_global_tokens_leave_hidden_may_be_anything():
@@ -857,6 +860,11 @@ def test_nothing_and_strides():
     """No rows, and weights that are views."""
     x, w = random(0, 5).astype(np.float32), random(7, 5).astype(np.float32)
     assert NUMBA.linear(x, w, None).shape == (0, 7)
+    tape = Tape()
+    table = tape.watch(w)
+    y = NUMBA.take(table, np.zeros((0, 3), int))
+    assert y.shape == (0, 3, 5)
+    assert not tape.gradients(y, np.zeros(y.shape, np.float32))[table].any()
     narrow = random(3, 5).astype(np.float32)
     views = {"w": random(10).astype(np.float32)[::2], "b": random(10, seed=1).astype(np.float32)[::2]}
     same(NUMBA.rms_norm(narrow, views["w"], eps=1e-5), PLAIN.rms_norm(narrow, views["w"], eps=1e-5), CLOSE)

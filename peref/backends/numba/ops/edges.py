@@ -33,7 +33,8 @@ def float32(what: str, *arrays: Any) -> None:
                 "(peref.backends.get('numpy'))"
             )
         if a is not None and not a.flags.aligned:
-            raise Misuse(f"{what}: strides {list(a.strides)} do not divide by 4 bytes; give a copy")
+            where = f"its address and strides {list(a.strides)}"
+            raise Misuse(f"{what}: an array does not lie at multiples of 4 bytes ({where}); give a copy")
 
 
 def fit(what: str, *shapes: Any) -> None:

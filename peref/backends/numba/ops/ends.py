@@ -22,7 +22,7 @@ def take_forward(table, index):
     else:
         y = np.empty((len(n), table.shape[1]), np.float32)
         kernels("embedding").take(y, contiguous_rows(table), n)
-    return y.reshape(*index.shape, -1), (table.shape, n)
+    return y.reshape(*index.shape, table.shape[1]), (table.shape, n)
 
 
 def take_backward(saved, dy):
