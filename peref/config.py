@@ -364,21 +364,21 @@ class Config:
         return found | ({"encoder": encoder.to_json()} if encoder else {})
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Config":
-        """Raises Misuse for unknown fields and for values that do not fit."""
+    def from_json(cls, data: Mapping[str, Any], what: str = "a model") -> "Config":
+        """Raises Misuse for unknown fields and for values that do not fit, in words about `what`."""
         known = {f.name for f in fields(cls)}
         if not isinstance(data, Mapping):
-            raise Misuse(f"a model is {data!r:.40}; expected its fields by name")
+            raise Misuse(f"{what} is {data!r:.40}; expected its fields by name")
         if unknown := set(data) - known:
-            what = f"unknown fields of a model: {', '.join(sorted(unknown))}"
-            raise Misuse(f"{what}; was this written by a newer peref?")
+            fields_of = f"unknown fields of {what}: {', '.join(sorted(unknown))}"
+            raise Misuse(f"{fields_of}; was this written by a newer peref?")
         if "pe" not in data:
-            raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
+            raise Misuse(f"{what} without pe, its cycle of encodings; was this written by peref?")
         if "encoder" in data:
             encoder = data["encoder"]
             if isinstance(encoder, Mapping) and "encoder" in encoder:
                 raise Misuse("a model whose encoder has an encoder; was this written by peref?")
-            data = {**data, "encoder": cls.from_json(encoder)}
+            data = {**data, "encoder": cls.from_json(encoder, "the encoder of a model")}
         return cls(**data)
 
 

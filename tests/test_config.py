@@ -511,6 +511,8 @@ def test_a_config_of_before_is_the_model_that_it_was():
 def test_what_is_no_model_is_refused_in_words():
     with pytest.raises(Misuse, match="a model is None; expected its fields by name"):
         Config.from_json(None)
+    with pytest.raises(Misuse, match="the encoder of a model is None; expected its fields by name"):
+        Config.from_json(Config().to_json() | {"encoder": None})
     with pytest.raises(Misuse, match="expected pairs of a name and its options"):
         Config(pe=(("rope", {1: 2}),))
 
