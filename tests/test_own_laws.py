@@ -7,8 +7,9 @@ import json
 import pytest
 from test_own import MINE, ROOT, cli, forgotten  # noqa: F401
 
+from peref.cli import laws
 from peref.laws.small import Subject
-from peref.laws.verdicts import CLAIMED, EVERYWHERE, about
+from peref.laws.verdicts import CLAIMED, EVERYWHERE, Verdict, about
 
 LOOP = 'import math\n\n\ndef bias(p, d):\n    return [[-r * math.sqrt(abs(x)) for x in d] for r in p["r"]]\n'
 HEAD = "import numpy as np\nfrom peref.encodings import Encoding\nfrom peref.tape import Op\n"
@@ -240,6 +241,13 @@ def test_a_wrong_gradient_breaks_no_claim(cli, tmp_path):  # noqa: F811
     """What is claimed is of the values."""
     _, found = asked(cli, tmp_path, PLANTED["a gradient wrong by a thousandth"][0])
     assert all(found[law]["right"] for law in CLAIMED if law in found)
+
+
+def test_laws_with_a_comma_in_their_name_are_told_apart(cli, monkeypatch):  # noqa: F811
+    broken = [Verdict(law, None, False, "so") for law in ("gradients", "gradients, claims")]
+    monkeypatch.setattr(laws, "verdicts", lambda s: broken)
+    code, out, _ = cli("laws", "none")
+    assert (code, out.splitlines()[-1]) == (1, "0 of 2 as they must be; wrong: gradients; gradients, claims")
 
 
 def test_every_law_finds_some_bug():

@@ -40,7 +40,7 @@ def command(given: Given) -> Document:
             print(line(verdict), flush=True)
     wrong = [verdict for verdict in found if not verdict.right]
     tries = (text.folded(f"not tried: {choice}: {why}", later=4) for choice, why in refused.items())
-    which = f"; wrong: {', '.join(v.law for v in wrong)}" if wrong else ""
+    which = f"; wrong: {'; '.join(v.law for v in wrong)}" if wrong else ""
     end = f"\n{len(found) - len(wrong)} of {len(found)} as they must be{which}"
     laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
     data = {"encoding": encoding, "options": resolve(encoding, own), "right": not wrong, "laws": laws}
