@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from peref import share, store
-from peref.cli import options, text
+from peref.cli import completion, options, text
 from peref.cli.narrow import narrowed
 from peref.cli.options import FILE, Document, Given, option
 from peref.errors import Misuse, theirs
@@ -52,7 +52,7 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
     "--for thing",
     "With --impl: ask for this alone, such as rope.op. The function takes inputs, facts and options by "
     "name, those that its signature names.",
-    options.Kind("ENCODING.LEVEL", read=str.lower),
+    options.Kind("ENCODING.LEVEL", completion.things, str.lower),
 )
 @option("--in-process", "With --impl: call it in this process, for a debugger.", bool)
 @options.encoding_option(

@@ -7,6 +7,7 @@ Not here: commands (app), options and those with a click.Choice, which click com
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
@@ -44,11 +45,11 @@ def folders(ctx: click.Context, incomplete: str) -> Items:
 
 
 def encodings(ctx: click.Context, incomplete: str) -> Items:
-    """The last of those with commas between them, or a file."""
-    before, comma, last = incomplete.rpartition(",")
+    """The last of those with , or + between them, or a file."""
+    last = re.split("[,+]", incomplete)[-1]
+    before = incomplete.removesuffix(last)
     if "/" in last or last.startswith("."):
         return files(ctx, incomplete)
-    before += comma
     return beginning(before + last.lower(), [before + name for name in names()])
 
 
@@ -108,6 +109,11 @@ def entries(ctx: click.Context) -> Any:
 
 def cases(ctx: click.Context, incomplete: str) -> Items:
     return beginning(incomplete, entries(ctx))
+
+
+def things(ctx: click.Context, incomplete: str) -> Items:
+    """ENCODING.LEVEL"""
+    return beginning(incomplete.lower(), dict.fromkeys(case.partition("/")[0] for case in entries(ctx)))
 
 
 def groups(ctx: click.Context, incomplete: str) -> Items:
