@@ -1170,6 +1170,14 @@ def test_a_signal_when_the_command_is_done_ends_in_no_traceback(number, expected
 
 
 MISUSE = {
+    "two cycles": (
+        ["eval", "none", "--pe", "RoPE", "--pe", "t5"],
+        "expected one NAME[+NAME][,NAME...], such as rope,t5 or rope+t5",
+    ),
+    "two encodings to show": (
+        ["show", "--pe", "rope", "--pe", "t5"],
+        "--pe: given 2 times; expected one NAME, such as rope (",
+    ),
     "encoding": (["train", "--pe", "alibbi"], "did you mean 'alibi'"),
     "command": (["trian"], "did you mean 'train'"),
     "option": (["train", "--wdth", "3"], "--width"),

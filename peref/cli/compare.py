@@ -37,12 +37,11 @@ DOCUMENT = schema.fields(
 
 @options.command("compare")
 @options.encoding_option(
-    "--pe=NAME[,NAME...]", "The encodings to compare, with commas between them.", default=COMPARED
+    "--pe=NAME[,NAME...]", "The encodings to compare, with commas between them.", default=[COMPARED]
 )
-@options.encoding_option(
+@options.encodings_option(
     "--cycle=NAME,NAME[,NAME...] cycles",
     "Also compare a model whose layers cycle through these, as with train --pe; repeatable.",
-    multiple=True,
 )
 @options.task_option(f"Compare on a task instead of text: {', '.join(TASKS)}.")
 @of_model("L", "The length to train for.")

@@ -15,5 +15,5 @@ narrowed = options.all_of(
         LEVEL,
         multiple=True,
     ),
-    options.encoding_option("--pe=NAME encodings", "Only this encoding.", multiple=True),
+    options.encodings_option("--pe=NAME encodings", "Only this encoding."),
 )

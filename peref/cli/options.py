@@ -88,6 +88,17 @@ def several(value: str) -> str:
     return ",".join(spelled(name.strip()) for name in value.split(","))
 
 
+def only_one(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The value of an option that may be given once: click would take the last and say nothing."""
+    if len(given) > 1 and not ctx.resilient_parsing:
+        wanted = param.make_metavar(ctx)
+        joined = " or ".join(mark.join(given) for mark in ",+" if mark in wanted)
+        raise click.BadParameter(
+            f"given {len(given)} times; expected one {wanted}, such as {joined or given[0]}"
+        )
+    return given[-1] if given else None
+
+
 def text_named(name: str) -> str:
     """A text; a path that is there is that path."""
     return name if not name or Path(name).exists() else spelled_as(name, known())
@@ -172,7 +183,8 @@ def setting(of: str, field: str, help: str = "", said: str = "", metavar: str = 
 of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
 
 size_option = partial(option, kind=SIZE)
-encoding_option = partial(option, kind=ENCODINGS)
+encodings_option = partial(option, kind=ENCODINGS, multiple=True)
+encoding_option = partial(encodings_option, callback=only_one)
 data_option = partial(option, "--data", kind=CORPUS)
 task_option = partial(option, "--task", kind=one_of(TASKS))
 golden_folder = partial(option, "--golden folder", kind=DIR)
