@@ -6,10 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from check import same
-from emulated.twins import BF16, CLOSE, TF32, emulated, pulled, sent, twins
+from emulated.twins import BF16, CLOSE, TF32, distance, emulated, pulled, sent, twins
 from test_ops import random
 
 from peref.backends.cuda import attention as module
+from peref.backends.cuda import launch
 from peref.backends.cuda.attention import attention
 from peref.errors import Misuse
 from peref.ops.attention import attention as plain
@@ -107,11 +108,24 @@ def test_narrow_numbers(at, kind):
     assert max(found) > CLOSE, "these are the exact numbers"
 
 
-def test_tiles_of_wide_bfloat16():
-    """Two blocks of 128 queries, and two tiles of keys."""
-    at = At.of(140)
-    given = [arrays(1, 1, 1, 140, 140, 40, at), {"at": at, "scale": 0.2}]
-    twins(attention, plain, *given, tolerance=BF16, dtype=ml_dtypes.bfloat16, seeds=(1,))
+@pytest.mark.parametrize("hopper", [True, False], ids=["wgmma", "mma"])
+@pytest.mark.parametrize(("T", "G", "D"), [(200, 1, 32), (400, 2, 56), (270, 1, 101)])
+def test_tiles_of_bfloat16(hopper, T, G, D, monkeypatch):
+    """With Hopper's own products and without: blocks of queries, and as many tiles of keys as take turns in
+    one place; two orders of threads give the same bits.
+    """
+    for where in (module, launch):
+        monkeypatch.setattr(where, "has_wgmma", lambda xp, device: hopper)
+    at = At.of(T, window=150)
+    given = [a.astype(ml_dtypes.bfloat16) for a in arrays(1, 2, G, T, T, D, at, table=False)]
+    given += [random(2, len(at.distances)).astype(np.float32)] if G == 1 else []
+    found = []
+    for seed in (1, 2):
+        with emulated(seed) as cupy:
+            found.append(attention(*(cupy.asarray(a) for a in given), at=sent(cupy, at), scale=0.2).get())
+    same(*found, 0)
+    want = plain(*(a.astype(np.float64) for a in given), at=at, scale=0.2)
+    assert distance(found[0].astype(np.float64), want) <= BF16
 
 
 @pytest.mark.parametrize("scale", [-0.3, 0.0])

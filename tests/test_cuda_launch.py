@@ -292,6 +292,25 @@ def test_what_every_step_needs_is_compiled_beside_each_other(fails):
     assert used == [1] * len(launch.EVERY)
 
 
+@pytest.mark.parametrize(
+    ("file", "capability", "version", "own"),
+    [
+        ("attention", "90", (12, 9), True),
+        ("attention", "90", (12, 8), False),
+        ("attention", "100", (13, 0), False),
+        ("norm", "90", (13, 0), False),
+    ],
+)
+def test_who_is_compiled_for_hoppers_own_instructions(file, capability, version, own):
+    """The files that ask for them, on Hopper, where NVRTC takes a second architecture."""
+    asked, device = [], SimpleNamespace(id=0, compute_capability=capability)
+    nvrtc = SimpleNamespace(getVersion=lambda: version)
+    cuda = SimpleNamespace(Device=lambda n=None: device, nvrtc=nvrtc)
+    xp = type("xp", (), {"cuda": cuda, "RawModule": lambda **given: asked.extend(given["options"])})
+    launch.module(xp, file, launch.VARIANTS[file][0])
+    assert ("-arch=sm_90a" in asked) is own
+
+
 def test_backward_of_attention_is_compiled_beside_forward(monkeypatch):
     """Where a tape says that it will be needed."""
     asked = []

@@ -17,6 +17,7 @@ from emulated.device import folder_of_results
 from peref.backends.cuda.launch import VARIANTS
 
 SM = (80, 90, 100, 120)  # CUDA 12.8 is the first that knows them all
+OWN = {90: "90a"}  # with the instructions that are one architecture's own
 # as CuPy compiles: for the device itself, flushing to zero
 HOW = ("-std=c++17", "-ftz=true")
 
@@ -34,7 +35,7 @@ def nvcc(path, text, defines, sm):
             path,
             *HOW,
             "--fatbin",
-            *(f"-gencode=arch=compute_{n},code=sm_{n}" for n in sm),
+            *(f"-gencode=arch=compute_{n},code=sm_{n}" for n in (OWN.get(n, n) for n in sm)),
             "-Xptxas",
             "-v",
             *defines,
@@ -54,7 +55,7 @@ def nvrtc(path, text, defines, sm):
     for n in sm:
         program = ctypes.c_void_p()
         library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
-        options = [f"-arch=sm_{n}", *HOW, "--ptxas-options=-v", *defines]
+        options = [f"-arch=sm_{OWN.get(n, n)}", *HOW, "--ptxas-options=-v", *defines]
         failed = library.nvrtcCompileProgram(
             program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         )
@@ -106,7 +107,7 @@ def variants(every_sm=False):
 def report(text, defines, sm):
     """What the compiler says for the architectures sm; kept under the hash of all that it depends on."""
     name, version, run = compiler()
-    key = hashlib.sha256(repr((name, version, HOW, sm, defines, text)).encode()).hexdigest()
+    key = hashlib.sha256(repr((name, version, HOW, OWN, sm, defines, text)).encode()).hexdigest()
     file = folder_of_results() / f"{key[:32]}.log"
     if not file.exists():
         said = run(text, defines, sm)

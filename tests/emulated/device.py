@@ -58,7 +58,8 @@ def built(code, options, level):
     names = re.findall(r"^KERNEL(?:_OF\(\w+\))? (\w+)\(", code, re.MULTILINE)
     calls = "\n".join(f'extern "C" void call_{n}(void **a) {{ emulated::invoke({n}, a); }}' for n in names)
     text = f"{SHIM}\n{code}\n{calls}\n"
-    flags = (level, *FLAGS, *(o for o in options if o.startswith("-D")))
+    hopper = ["-D__CUDA_ARCH_FEAT_SM90_ALL"] if "-arch=sm_90a" in options else []
+    flags = (level, *FLAGS, *(o for o in options if o.startswith("-D")), *hopper)
     key = hashlib.sha256("\0".join((text, *flags)).encode()).hexdigest()
     folder = folder_of_results()
     library = folder / f"{key[:32]}.so"

@@ -30,16 +30,18 @@ static Dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
 constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
-constexpr int MOST_SENT = 128;
+constexpr int MOST_SENT = 128, MOST_PRODUCTS = 64;
 enum Failure { NONE, DIVERGENT, STUCK, BEYOND, MISALIGNED, CROSSED };
 
 struct Group { int members, arrivals, ended; };
+struct Product { float (*d)[4]; unsigned own[4]; unsigned long long a, b; int N, group; bool is_own, add, turned; };
 struct Way { char *to; const char *from; int bytes; };
-struct State { int arrived[2]; bool ended; int collectives, sent; Group *group; int goal; };  // of a fiber in one block
+struct State { int arrived[2]; bool ended; int collectives, sent, products, groups; Group *group; int goal; };  // of a fiber in one block
 struct Fiber { jmp_buf at; bool begun; State now; };
 static Fiber fibers[MOST];
 static Way ways[MOST][MOST_SENT];
-static Group block, warps[MOST / 32];
+static Product products[MOST][MOST_PRODUCTS];
+static Group block, warps[MOST / 32], named[16];
 static unsigned slots[2][MOST][WORDS];
 static char *stacks, *dynamic;
 static int room = -1;  // bytes of dynamic shared memory there are
@@ -131,7 +133,8 @@ static void run_block() {
   int order[MOST / 32], count = (threads + 31) / 32;
   block = {threads, 0, 0};
   for (int k = 0; k < count; k++) warps[k] = {threads - 32 * k < 32 ? threads - 32 * k : 32, 0, 0};
-  for (int k = 0; k < threads; k++) fibers[k].now = {{0, 0}, false, 0, 0, &block, 0};
+  for (Group &one : named) one = {};
+  for (int k = 0; k < threads; k++) fibers[k].now = {{0, 0}, false, 0, 0, 0, 0, &block, 0};
   for (bool ran = true; ran && !failure;) {
     ran = false;
     shuffle(order, count);
@@ -183,6 +186,13 @@ static inline int __syncthreads_and(int yes) {
   for (int k = 0; k < emulated::threads; k++) all = all && votes[k];
   __syncthreads();
   return all;
+}
+static inline void arrive(int which, int) { emulated::named[which].arrivals++; }
+static inline void meet(int which, int threads) {  // every so many arrivals are one meeting
+  emulated::Group &group = emulated::named[which];
+  emulated::State &mine = emulated::fibers[emulated::me].now;
+  mine.group = &group, mine.goal = (group.arrivals++ / threads + 1) * threads;
+  while (!emulated::may_go_on(mine)) emulated::give_way();
 }
 static inline void __syncwarp() { emulated::warp_barrier(); }
 
@@ -297,4 +307,50 @@ static inline void mma_bf16(float *d, const unsigned *a, const unsigned *b) {
       unsigned x = all[4 * g + k % 8 / 2][c / 2 + 2 * (k / 8)], y = all[4 * (2 * t + c % 2) + k % 8 / 2][4 + k / 8];
       d[c] += __uint_as_float(k % 2 ? x & 0xffff0000u : x << 16) * __uint_as_float(k % 2 ? y & 0xffff0000u : y << 16);
     }
+}
+
+// Products of four warps: d [64,N] = or += a b when they are waited for; numbers of a and b in shared memory are read then, where the words that
+// describe a tile say: address, bytes from 64 columns to the next, from 8 rows to the next, rows of 128 (1) or 64 (2) bytes, 16s of which change places.
+static inline unsigned long long byte_of_shared(const void *p) { return (const char *)p - emulated::dynamic; }
+static float in_tile(unsigned long long tile, bool turned, int n, int k) {
+  int row = tile >> 62 == 1 ? 128 : 64, across = tile >> 16 & 0x3fff, down = tile >> 32 & 0x3fff, along = turned ? n : k, line = turned ? k : n;
+  int at = (tile & 0x3fff) * 16 + (turned ? along / (row / 2) * across * 16 : 0) + line / 8 * down * 16 + line % 8 * row + along % (row / 2) * 2;
+  unsigned short bits;
+  std::memcpy(&bits, emulated::dynamic + (at ^ (at >> 3 & row - 16)), 2);
+  return __uint_as_float((unsigned)bits << 16);
+}
+static inline void wgmma_sent() { emulated::fibers[emulated::me].now.groups++; }
+template <int N, bool ADD, bool TURNED> static void wgmma_put(float (*d)[4], const unsigned *own, unsigned long long a, unsigned long long b) {
+  emulated::Product one = {d, {}, a, b, N, emulated::fibers[emulated::me].now.groups, own != nullptr, ADD, TURNED};
+  if (own) std::memcpy(one.own, own, sizeof one.own);
+  emulated::State &mine = emulated::fibers[emulated::me].now;
+  if (mine.products == emulated::MOST_PRODUCTS) emulated::failure = emulated::BEYOND;
+  else emulated::products[emulated::me][mine.products++] = one;
+}
+template <int N, bool ADD> static inline void wgmma(float (*d)[4], unsigned long long a, unsigned long long b) { wgmma_put<N, ADD, false>(d, nullptr, a, b); }
+template <int N, bool ADD> static inline void wgmma_own(float (*d)[4], const unsigned *a, unsigned long long b) { wgmma_put<N, ADD, true>(d, a, 0, b); }
+static inline void wgmma_begin() {}
+static inline void seen_by_wgmma() {}
+template <int N> static inline void settle(float (*)[4]) {}
+template <int N> static inline void give_registers() {}
+template <int N> static inline void take_registers() {}
+template <int LEFT> static void wgmma_wait() {
+  int me = emulated::me, lane = me & 31, g = lane / 4, t = lane % 4, done = 0, count = emulated::fibers[me].now.products;
+  for (; done < count && emulated::products[me][done].group < emulated::fibers[me].now.groups - LEFT; done++) {
+    emulated::Product one = emulated::products[me][done];
+    unsigned(*all)[emulated::WORDS] = emulated::exchange(one.own, 4);
+    float a[2][16];
+    for (int i = 0; i < 2; i++)
+      for (int k = 0; k < 16; k++) {
+        unsigned x = all[4 * g + k % 8 / 2][i + 2 * (k / 8)];
+        a[i][k] = !one.is_own ? in_tile(one.a, false, me / 32 % 4 * 16 + g + 8 * i, k) : __uint_as_float(k % 2 ? x & 0xffff0000u : x << 16);
+      }
+    for (int n = 0; n < one.N / 8; n++)
+      for (int c = 0; c < 4; c++) {
+        if (!one.add) one.d[n][c] = 0;
+        for (int k = 0; k < 16; k++) one.d[n][c] += a[c / 2][k] * in_tile(one.b, one.turned, 8 * n + 2 * t + c % 2, k);
+      }
+  }
+  for (int k = done; k < count; k++) emulated::products[me][k - done] = emulated::products[me][k];
+  emulated::fibers[me].now.products = count - done;
 }

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, repeated, stands, sum_parts, token_first
-from peref.backends.cuda.launch import begin_compiling, launch, variant
+from peref.backends.cuda.launch import begin_compiling, has_wgmma, launch, variant
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import BLOCK, OWN_ROWS, PAD, kind_of, width_of
 from peref.errors import Misuse, counted
@@ -28,6 +28,16 @@ def attention_bytes(width: int, size: int, own: int, tiles: int, others: int, ti
     the other, of at most `tile` bytes and as many rows.
     """
     return (tiles * own + others * min(own, tile // size // width)) * (width + PAD) * size
+
+
+def forward_tiles(width: int, size: int, more: bool, wgmma: bool) -> tuple[int, int, int, int]:
+    """Queries of a block of the forward pass, keys of a tile, threads, bytes of shared memory."""
+    if wgmma:  # a warpgroup for each 64 queries, one that loads, and two stages of keys and values
+        groups, span = 3 if width == 64 and not more else 2, 64 if width == 32 else 128
+        own = groups * OWN_ROWS
+        return own, span, (groups + 1) * BLOCK, (own + 4 * span) * width * size
+    own = 2 * OWN_ROWS if size == 2 and width >= 64 and not more else OWN_ROWS
+    return own, min(own, FORWARD // size // width), BLOCK, attention_bytes(width, size, own, 1, 2, FORWARD)
 
 
 def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
@@ -105,21 +115,19 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
         table is not None and rest[1] is None and all(a is None for a in (term, row, column)),
     )
     more = {"MORE": 1} if any(a is not None for a in rest[1:6]) else {}
-    own = 2 * OWN_ROWS if dtype.itemsize == 2 and width >= 64 and not more else OWN_ROWS
-    stop, span = None, min(own, FORWARD // dtype.itemsize // width)
+    wgmma, stop = dtype.itemsize == 2 and has_wgmma(xp, xp.cuda.Device().id), None
+    own, span, block, shared = forward_tiles(width, dtype.itemsize, bool(more), wgmma)
     if skip and bare and at.causal and T >= LONG:
         stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
-    given, shared = (
-        (*tokens, *rest, *(stop or (None, None, 0.0))[:3]),
-        attention_bytes(width, dtype.itemsize, own, 1, 2, FORWARD),
-    )
     launch(
         "attention.forward",
         (blocks(T, own) * B, H),
-        BLOCK,
+        block,
         o,
         lse,
-        *given,
+        *tokens,
+        *rest,
+        *(stop or (None, None, 0.0))[:3],
         real=dtype,
         shared=shared,
         **kind,

@@ -24,6 +24,7 @@ SINGLE, BF16 = np.dtype("float32"), {"BF16": 1}
 NULL = np.uintp(0)
 FLOATS, WHOLE, MOST_WHOLE = {"float", "double"}, {int, bool}, 2**31 - 1  # up to which they fit any whole type
 SHARED: dict[Any, int] = {}  # bytes of shared memory that a kernel was told of, by kernel and device
+HOPPER = "__CUDA_ARCH_FEAT_SM90_ALL"  # what a kernel file that has use for wgmma asks for
 OPTIN = 97  # CUDA's number of the attribute that says how many it can ask for
 ELSE = "use narrower heads or --backend numpy"
 
@@ -83,10 +84,18 @@ def module(xp: Any, file: str, defines: dict[str, int]) -> Any:
     another order apart.
     """
     assert defines in VARIANTS[file], f"{file} {defines}: a variant that no test compiles"
-    return xp.RawModule(
-        code=source(file),
-        options=("--std=c++17", *(f"-D{key}={value}" for key, value in sorted(defines.items()))),
-    )
+    code, options = source(file), ["--std=c++17", *(f"-D{k}={v}" for k, v in sorted(defines.items()))]
+    if HOPPER in code and has_wgmma(xp, xp.cuda.Device().id):
+        options.append("-arch=sm_90a")
+    return xp.RawModule(code=code, options=tuple(options))
+
+
+@cache
+def has_wgmma(xp: Any, device: int) -> bool:
+    """Whether kernels can be compiled for Hopper's own instructions: from NVRTC 12.9 on it takes an
+    architecture beside CuPy's, which knows of none with them.
+    """
+    return xp.cuda.Device(device).compute_capability == "90" and xp.cuda.nvrtc.getVersion() >= (12, 9)
 
 
 def variant(defines: dict[str, int], bf16: bool) -> frozenset[tuple[str, int]]:

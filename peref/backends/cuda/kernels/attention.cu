@@ -1,4 +1,4 @@
-// Attention forward, after FlashAttention-2 (Dao 2023, arXiv:2307.08691, algorithm 1).
+// Attention forward, after FlashAttention-2 (Dao 2023, arXiv:2307.08691, algorithm 1), on Hopper FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608).
 //
 //     o = softmax(scale q k + table[distance] + term + row + column) v        lse = log of the softmax's denominator, infinity where nothing is seen
 //
@@ -7,14 +7,27 @@
 // tiles of 16. Each warp keeps a reference `top` and the sum for each of its rows, and scales what it has when a logit is 2^8 times beyond that:
 // any reference gives the same result, and the largest logit rarely grows by so much. Probabilities stay in the registers that they are made in.
 // Without MORE only a table by distance is added, and there are no documents.
+//
+// Under WGMMA one warpgroup loads, a tile of keys ahead, and gives its registers to the others, which have 64 queries each and go their own ways.
+// Each sends a tile's logits and the values of the tile before to the tensor cores at once; while it makes probabilities, others multiply.
+//
 // Bound by the tensor cores, for D = 32 by exponentials; memory: q, k, v, o once.
 //
 // With `ahead` and `far` (reach.cu; causal, a table and nothing else that is added) the block goes from its own keys back, and stops where all that
 // is left is out of reach: a logit there is at most |scale| |q| ahead + far, and where that is below what each row has by limit = -ln(2^26 S), all of
 // it together adds less than a quarter unit in the last place to the row's sum.
 
+#if defined(BF16) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WGMMA
+#if WIDTH == 64 && !defined(MORE)
+#define WARPGROUPS 3
+#else
+#define WARPGROUPS 2
+#endif
+#define BLOCK (128 * WARPGROUPS + 128)
+#endif
 #include "common.cuh"
-#if defined(BF16) && !defined(MORE) && WIDTH >= 64
+#if defined(BF16) && !defined(MORE) && !defined(WGMMA) && WIDTH >= 64
 #define WARP_ROWS 32
 #else
 #define WARP_ROWS 16
@@ -22,12 +35,22 @@
 #define BYTES 16384
 #include "tile.cuh"
 #include "attention.cuh"
+#ifdef WGMMA
+#include "wgmma.cuh"
+#endif
 
-// blocks of a processor, which share its registers
-#if __CUDA_ARCH__ == 900 && !defined(MORE) && (defined(BF16) || defined(TF32))
-constexpr int RESIDENT = WIDTH == 32 ? 4 : 2;
+// blocks of a processor, which share its registers; stages of keys and values
+#ifdef WGMMA
+#if WIDTH == 32 && !defined(MORE)
+constexpr int RESIDENT = 2, STAGES = 2, FEW = 32, MANY_MORE = 104;  // registers of a thread that loads, and of the others
 #else
-constexpr int RESIDENT = 2;
+constexpr int RESIDENT = 1, STAGES = 2, FEW = WARPGROUPS == 3 ? 32 : 40, MANY_MORE = WARPGROUPS == 3 ? 160 : 232;
+#endif
+enum { EMPTY = 1, FULL = EMPTY + STAGES };  // barriers for each stage; FULL is each warpgroup's own
+#elif __CUDA_ARCH__ == 900 && !defined(MORE) && (defined(BF16) || defined(TF32))
+constexpr int RESIDENT = WIDTH == 32 ? 4 : 2, STAGES = 1;
+#else
+constexpr int RESIDENT = 2, STAGES = 1;
 #endif
 constexpr int TILES = WARP_ROWS / 16;  // of 16 rows, of a warp
 
@@ -39,8 +62,8 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
   index = nullptr, term = nullptr, row = column = nullptr, seg = nullptr;
 #endif
   DYNAMIC_SHARED(memory);
-  __shared__ float band[BAND], reach[OWN];
-  elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD;
+  __shared__ float band[STAGES][BAND], reach[OWN];
+  elem *of_q = (elem *)memory, *of_k = of_q + OWN * ROOM, *of_v = of_k + STAGES * LOOP * ROOM;
   bool bare = !table && !term && !row && !column && scale > 0;  // logits stay as they are multiplied
   float factor = 1.44269504f * (bare ? scale : 1);                // of a logit, to base 2
   float slack = fminf(8 / factor, 1e30f);                         // by so much a logit may be beyond `top`
@@ -48,13 +71,7 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
   int tiles = (T + OWN - 1) / OWN, b = blockIdx.x / tiles, tile = (tiles - 1 - blockIdx.x % tiles) * OWN;  // the last ones see most: they begin
   int h = blockIdx.y, g = h / (H / G), mine = warp() * WARP_ROWS, first, stop;
   keys_of(at, tile, OWN, first, stop);
-  load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
-
-  float acc[TILES * WIDTH / 8][4], top[TILES][2], sum[TILES][2];
-  clear<TILES * WIDTH>(acc);
-  for (int n = 0; n < TILES; n++)
-    for (int i = 0; i < 2; i++) top[n][i] = -infinity(), sum[n][i] = 0;
-  for (int r = warp(); ahead && r < OWN; r += 4) {  // a warp for each of its rows: reach is read behind a barrier
+  for (int r = mine; ahead && r < min(mine + WARP_ROWS, OWN); r++) {  // a warp for each of its rows
     float square = 0;
     for (int d = lane(); d < D && tile + r < T; d += 32) {
       float x = wide(q[(((i64)b * T + tile + r) * H + h) * D + d]);
@@ -63,72 +80,149 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
     square = warp_sum(square);
     if (lane() == 0) reach[r] = fabsf(scale) * sqrtf(square) * 1.0001f;  // what rounding takes away comes back
   }
+  __syncwarp();
   int low = first / LOOP, count = max((stop + LOOP - 1) / LOOP - low, 0);
   auto key = [&](int step) { return (ahead ? low + count - 1 - step : low + step) * LOOP; };
   auto next = [&](int step) {  // the first from `step` on of which something is in a query's document
     while (step < count && apart(at, b, tile, OWN, key(step), LOOP)) step++;
     return step;
   };
-  auto load_keys = [&](int step) {
+  auto load_keys = [&](int step, int stage) {
     int s = key(step);
-    if (step < count) load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
+    if (step < count) load<LOOP, WIDTH>(of_k + stage * LOOP * ROOM, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
+  };
+  auto load_values = [&](int step, int stage) {
+    int s = key(step);
+    if (step < count) load<LOOP, WIDTH>(of_v + stage * LOOP * ROOM, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
   };
   int step = next(0), then;
-  load_keys(step);
+#ifdef WGMMA
+  int stage = 0;
+  mine = __shfl_sync(ALL, mine, 0);  // one for a warp, which the compiler then knows
+  if (mine >= OWN) {  // the last warpgroup loads: for each step its keys, and the values of the one before
+    give_registers<FEW>();
+    load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
+    for (int last = count, n = 0;; n++, stage ^= 1) {
+      if (n >= STAGES) meet(EMPTY + stage, BLOCK);
+      load_keys(step, stage), load_values(last, stage);
+      if (step < count) load_band(band[stage], at, h, tile, key(step), LOOP - 1);
+      cp_async_wait();
+      seen_by_wgmma();
+      for (int w = 0; w < WARPGROUPS; w++) arrive(FULL + STAGES * w + stage, 256);
+      if (step >= count || (ahead && __syncthreads_and(true))) return;
+      last = step, step = next(step + 1);
+    }
+  }
+  take_registers<MANY_MORE>();
+#else
+  load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
+  load_keys(step, 0);
+#endif
+
+  float acc[TILES * WIDTH / 8][4], top[TILES][2], sum[TILES][2];
+  clear<TILES * WIDTH>(acc);
+  for (int n = 0; n < TILES; n++)
+    for (int i = 0; i < 2; i++) top[n][i] = -infinity(), sum[n][i] = 0;
+  auto out_of_reach = [&](int s) {  // all keys from tile s on, for all queries of the block
+    float size = ahead[((i64)b * G + g) * ((S + LOOP - 1) / LOOP) + s / LOOP];
+    float most = far[(i64)h * N + min(max(S - T + tile - (s + LOOP - 1) - nearest, 0), N - 1)];
+    bool done = true;
+    for (int n = 0; n < 2 * TILES; n++) {
+      int r = mine + n / 2 * 16 + row_of(n % 2 * 2);
+      done = done && (tile + r >= T || reach[r] * size + most < top[n / 2][n % 2] + limit);
+    }
+    return __syncthreads_and(done);
+  };
+  // Products p of 16 rows become logits; `most` the largest of each row, as far as this lane knows, and whether one is beyond `top`.
+  auto look = [&](float(*p)[4], int n, const float *band, int s, float *most) {
+    logits(p, at, band, b, h, tile, s, mine + 16 * n);
+    most[0] = most[1] = -infinity();
+    each<LOOP>(p, [&](float &x, int c, int, int) { most[c / 2] = fmaxf(most[c / 2], x); });
+    return most[0] > top[n][0] + slack || most[1] > top[n][1] + slack;
+  };
+  auto lift = [&](int n, const float *most, float *scaled) {  // `top`; what a row had before has to be `scaled`
+    for (int i = 0; i < 2; i++) {
+      float larger = row_max(most[i]);
+      bool beyond = larger > top[n][i] + slack;  // other rows keep theirs, and their bits
+      scaled[i] = beyond ? exp2_approx((top[n][i] - larger) * factor) : 1;
+      if (beyond) top[n][i] = larger;
+      sum[n][i] *= scaled[i];
+    }
+  };
+  auto soften = [&](float(*p)[4], int n) {  // logits become probabilities
+    float from[2];
+    for (int i = 0; i < 2; i++) from[i] = top[n][i] == -infinity() ? 0 : top[n][i];
+    each<LOOP>(p, [&](float &x, int c, int, int) { sum[n][c / 2] += x = exp2_approx((x - from[c / 2]) * factor); });
+  };
+#ifdef WGMMA
+  u64 q_at = tile_at(of_q, OWN) + mine / 64 * 64 * LD / 8, k_at = tile_at(of_k, LOOP), v_at = tile_at(of_v, LOOP);
+  float p[LOOP / 8][4], most[2], scaled[2];
+  unsigned words[LOOP / DEPTH][4];
+  bool begun = false;
+  auto send_values = [&] {
+    wgmma_begin();
+    send_own<LOOP, WIDTH>(acc, words, v_at + stage * LOOP * WIDTH / 8);
+    wgmma_sent();
+  };
+  for (;; step = then, stage ^= 1, begun = true) {
+    meet(FULL + STAGES * (mine / 64) + stage, 256);  // this step's keys and the last one's values are there
+    if (step >= count || (ahead && out_of_reach(key(step)))) break;
+    then = next(step + 1);
+    wgmma_begin();
+    send<WIDTH, LOOP, OWN>(p, q_at, k_at + stage * LOOP * WIDTH / 8);
+    wgmma_sent();
+    if (begun) {
+      send_values();
+      wgmma_wait<1>();
+    } else
+      wgmma_wait<0>();
+    settle<LOOP>(p);
+    bool grown = __ballot_sync(ALL, look(p, 0, band[stage], key(step), most));
+    if (grown) lift(0, most, scaled);
+    soften(p, 0);
+    settle<LOOP>(p);
+    wgmma_wait<0>();
+    arrive(EMPTY + stage, BLOCK);
+    settle<WIDTH>(acc);
+    if (grown) each<WIDTH>(acc, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
+#pragma unroll
+    for (int k = 0; k < LOOP; k += DEPTH) take_own(words[k / DEPTH], p, k);
+  }
+  if (begun) {
+    send_values();
+    wgmma_wait<0>();
+    settle<WIDTH>(acc);
+  }
+#else
   for (; step < count; step = then) {
     int s = key(step);
     cp_async_wait();
     __syncthreads();  // the keys are there, and nobody reads the values before
-    if (ahead) {
-      float size = ahead[((i64)b * G + g) * ((S + LOOP - 1) / LOOP) + s / LOOP];
-      float most = far[(i64)h * N + min(max(S - T + tile - (s + LOOP - 1) - nearest, 0), N - 1)];
-      bool done = true;
-      for (int n = 0; n < 2 * TILES; n++) {
-        int r = mine + n / 2 * 16 + row_of(n % 2 * 2);
-        done = done && (tile + r >= T || reach[r] * size + most < top[n / 2][n % 2] + limit);
-      }
-      if (__syncthreads_and(done)) break;
-    }
-    load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
-    load_band(band, at, h, tile, s, LOOP - 1);
+    if (ahead && out_of_reach(s)) break;
+    load_values(step, 0);
+    load_band(band[0], at, h, tile, s, LOOP - 1);
     float p[TILES * LOOP / 8][4];
     clear<TILES * LOOP>(p);
     multiply<WIDTH, LOOP, false, false, TILES>(p, of_q + mine * LD, LD, of_k, LD);
     cp_async_wait();
     __syncthreads();  // the values are there, and nobody reads the keys any more
-    load_keys(then = next(step + 1));
-    float most[TILES][2];
+    load_keys(then = next(step + 1), 0);
+    float most[TILES][2], scaled[2];
     bool grown = false;
 #pragma unroll
-    for (int n = 0; n < TILES; n++) {
-      float(*logit)[4] = p + n * LOOP / 8;
-      logits(logit, at, band, b, h, tile, s, mine + 16 * n);
-      most[n][0] = most[n][1] = -infinity();
-      each<LOOP>(logit, [&](float &x, int c, int, int) { most[n][c / 2] = fmaxf(most[n][c / 2], x); });
-      for (int i = 0; i < 2; i++) grown = grown || most[n][i] > top[n][i] + slack;
-    }
+    for (int n = 0; n < TILES; n++) grown = look(p + n * LOOP / 8, n, band[0], s, most[n]) || grown;
     if (__ballot_sync(ALL, grown)) {
 #pragma unroll
       for (int n = 0; n < TILES; n++) {
-        float scaled[2];
-        for (int i = 0; i < 2; i++) {
-          float larger = row_max(most[n][i]);
-          bool beyond = larger > top[n][i] + slack;  // other rows keep theirs, and their bits
-          scaled[i] = beyond ? exp2_approx((top[n][i] - larger) * factor) : 1;
-          if (beyond) top[n][i] = larger;
-          sum[n][i] *= scaled[i];
-        }
+        lift(n, most[n], scaled);
         each<WIDTH>(acc + n * WIDTH / 8, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
       }
     }
 #pragma unroll
-    for (int n = 0; n < TILES; n++) {
-      float from[2];
-      for (int i = 0; i < 2; i++) from[i] = top[n][i] == -infinity() ? 0 : top[n][i];
-      each<LOOP>(p + n * LOOP / 8, [&](float &x, int c, int, int) { sum[n][c / 2] += x = exp2_approx((x - from[c / 2]) * factor); });
-    }
+    for (int n = 0; n < TILES; n++) soften(p + n * LOOP / 8, n);
     multiply_own<LOOP, WIDTH, true, TILES>(acc, p, of_v, LD);
   }
+#endif
   cp_async_wait();
 
 #pragma unroll

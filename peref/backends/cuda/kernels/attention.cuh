@@ -1,11 +1,16 @@
 // What the passes of attention share: who sees whom, what is added to a logit, how large the tiles are.
 //
-// A block owns OWN rows, WARP_ROWS for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most OWN and at most BYTES large.
+// A block owns OWN rows, WARP_ROWS for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most OWN and at most BYTES large;
+// under WGMMA 64 for each of its warpgroups that multiply.
 // Heads are D wide, padded with 0 to WIDTH, one of 32, 64, 128, which the kernel is compiled for. Arrays lie as [B,T,heads,D].
 
-constexpr int OWN = 4 * WARP_ROWS;
-constexpr int AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < OWN ? AREA : OWN;
-constexpr int LD = WIDTH + PAD, BAND = OWN + LOOP;  // between the rows of a tile; distances in a tile, and one
+// LD numbers from a row of a tile to the next, ROOM numbers for a row in all
+#ifdef WGMMA
+constexpr int OWN = 64 * WARPGROUPS, LOOP = WIDTH == 32 ? 64 : 128, LD = WIDTH < 64 ? WIDTH : 64, ROOM = WIDTH;
+#else
+constexpr int OWN = 4 * WARP_ROWS, AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < OWN ? AREA : OWN, LD = WIDTH + PAD, ROOM = LD;
+#endif
+constexpr int BAND = OWN + LOOP;  // distances in a tile, and one
 
 struct Place {
   const float *table;   // [H,N] or null
@@ -46,7 +51,7 @@ __device__ inline void load_band(float *band, const Place &at, int h, int t, int
   int least = at.S - at.T + t - s - at.nearest - n;
 #pragma unroll
   for (int m = 0; m < BAND; m += THREADS) {
-    int k = m + threadIdx.x;
+    int k = m + loader();
     if (BAND % THREADS == 0 || k < BAND) cp_async_word(in_shared(&band[k]), &line[min(max(least + k, 0), at.N - 1)]);
   }
 }
@@ -88,7 +93,7 @@ __device__ inline void logits(float (*p)[4], const Place &at, const float *band,
     each<LOOP>(p, [&](float &x, int, int r, int l) {
       if (there(r, l)) x += (float)((at.row ? at.row[head * at.T + query(r)] : 0) + (at.column ? at.column[head * at.S + s + l] : 0));
     });
-  if (all_see(at, t, OWN, s, LOOP)) return;
+  if (all_see(at, t + mine, 16, s, LOOP)) return;
   int first[2], stop[2];
   for (int i = 0; i < 2; i++) {
     int q = query(row_of(2 * i));

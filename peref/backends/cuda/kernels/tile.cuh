@@ -9,15 +9,19 @@
 // tf32's 8 a lane takes 2t and 2t+1 where the instruction says t and t+4: neighbours in memory.
 
 typedef real elem;
-#ifdef BF16
+#ifdef WGMMA
+constexpr int DEPTH = 16;  // of K, in one instruction
+#elif defined(BF16)
 constexpr int DEPTH = 16, STEPS = 8;  // STEPS of K at a time: more hold more numbers than a thread has registers
 #elif defined(TF32)
 constexpr int DEPTH = 8, STEPS = 4;
 #else
 constexpr int DEPTH = 8, STEPS = 1;
 #endif
-constexpr int THREADS = 128;  // of a block
+constexpr int THREADS = 128;  // of a block that load tiles
+#ifndef WGMMA
 constexpr int PAD = 8;  // numbers between the rows of a tile: lanes that read along the rows do not meet in a bank
+#endif
 
 // What is closest to x in TF32, or nearly: the tensor core cuts the last 13 bits, and this lifts x by half of what is cut, on average. A number
 // of 11 bits stays what it is, as do infinity and NaN. Root mean square error 2.2e-4 of x, of the closest 2.1e-4, which takes three instructions.
@@ -84,9 +88,10 @@ template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, i
   Where mine = in_shared(x) + 2 * (TURNED ? (right + r) * ld + down : (down + r) * ld + right);
   ldmatrix<TURNED>(to.whole, mine + 2 * (TURNED ? k * ld + row : row * ld + k));
 }
-__device__ inline void take_own(Words &to, const float (*p)[4], int k) {
-  for (int n = 0; n < 4; n++) to.whole[n] = bf16_pair(p[k / 8 + n / 2][n % 2 * 2], p[k / 8 + n / 2][n % 2 * 2 + 1]);
+__device__ inline void take_own(unsigned *to, const float (*p)[4], int k) {
+  for (int n = 0; n < 4; n++) to[n] = bf16_pair(p[k / 8 + n / 2][n % 2 * 2], p[k / 8 + n / 2][n % 2 * 2 + 1]);
 }
+__device__ inline void take_own(Words &to, const float (*p)[4], int k) { take_own(to.whole, p, k); }
 __device__ inline void add_product(float *acc, const Words &a, const Words &b, int column) { mma_bf16(acc, a.whole, b.whole + 2 * column); }
 #else
 struct Words {
@@ -130,6 +135,7 @@ __device__ inline void add_product(float *acc, const Words &a, const Words &b, i
 }
 #endif
 
+#ifndef WGMMA
 // acc [R,N/8][4] += a b^T for the step k of K, of R tiles of 16 rows
 template <int N, bool B_TURNED, int R> __device__ inline void add_step(float (*acc)[4], const Words *a, const elem *b, int ldb, int k) {
 #pragma unroll
@@ -165,6 +171,7 @@ __device__ inline void multiply_own(float (*acc)[4], const float (*p)[4], const 
     add_step<N, B_TURNED, R>(acc, of_a, b, ldb, k);
   }
 }
+#endif
 
 template <int N> __device__ inline void clear(float (*acc)[4]) {
   for (int n = 0; n < N / 8; n++)
@@ -208,13 +215,34 @@ __device__ inline float row_max(float x) {
   return fmaxf(x, __shfl_xor_sync(ALL, x, 2));
 }
 
-// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0. They are sent 16
-// bytes at a time where rows are whole sixteens and begin at one, else copied number by number: cp_async_wait() and a barrier have to follow.
+// Where in a tile of ROWS rows, ld numbers apart, number c of row r lies. Under wgmma rows longer than ld go on in another block of columns, and
+// eight 16s of eight rows (of 64 bytes: four) change places with the row's number: no eight rows of a column meet in a bank.
+template <int ROWS> __device__ inline int place(int ld, int r, int c) {
+#ifdef WGMMA
+  int at = (c / ld * ROWS + r) * ld + c % ld;
+  return at ^ (at >> 3 & ld - 8);
+#else
+  return r * ld + c;
+#endif
+}
+
+// This thread among those that load
+__device__ inline int loader() {
+#ifdef WGMMA
+  return threadIdx.x % THREADS;
+#else
+  return threadIdx.x;
+#endif
+}
+
+// ROWS rows of COLUMNS numbers into shared memory, by THREADS threads: `rows` of them are there, `width` numbers in each, the rest is 0. They are sent
+// 16 bytes at a time where rows are whole sixteens and begin at one, else copied number by number: cp_async_wait() and a barrier have to follow.
 template <int ROWS, int COLUMNS> __device__ inline void load(elem *to, int ld, const real *from, i64 stride, int rows, int width) {
   constexpr int MANY = 16 / (int)sizeof(real), SIXTEENS = COLUMNS / MANY, STEP = THREADS / SIXTEENS;
+  int me = loader();
   if (width % MANY == 0 && stride % MANY == 0 && (unsigned long long)from % 16 == 0) {
-    int r = threadIdx.x / SIXTEENS, c = threadIdx.x % SIXTEENS * MANY;
-    Where at = in_shared(&to[r * ld + c]);
+    int r = me / SIXTEENS, c = me % SIXTEENS * MANY;
+    Where at = in_shared(&to[place<ROWS>(ld, r, c)]);
     from += r * stride + c, rows = c < width ? rows - r : 0;
 #pragma unroll
     for (int m = 0; m < ROWS; m += STEP, from += STEP * stride)
@@ -222,11 +250,11 @@ template <int ROWS, int COLUMNS> __device__ inline void load(elem *to, int ld, c
     return;
   }
 #pragma unroll 1
-  for (int k = threadIdx.x; k < ROWS * COLUMNS; k += THREADS) {
+  for (int k = me; k < ROWS * COLUMNS; k += THREADS) {
     int r = k / COLUMNS, c = k % COLUMNS;
     if (r < rows && c < width)
-      to[r * ld + c] = from[r * stride + c];
+      to[place<ROWS>(ld, r, c)] = from[r * stride + c];
     else
-      put(&to[r * ld + c], 0);
+      put(&to[place<ROWS>(ld, r, c)], 0);
   }
 }
