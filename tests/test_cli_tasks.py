@@ -201,7 +201,7 @@ REFUSED = {
         "--encoder rope: rope: window is 0; expected a number above 0",
     ),
     "an encoder of the past": (
-        ["train", *REVERSE, "--encoder", "retnet"],
+        ["train", *REVERSE[:3], "retnet", *REVERSE[4:]],
         "--encoder retnet: retnet reads only the past",
     ),
     "masks of the past": (["train", "--no-causal", "--pe", "retnet"], "retnet reads only the past"),
