@@ -1,11 +1,15 @@
 """Everything about one encoding stands in its file, its loop or its recipe: no other file names it, so that a
 new one edits none.
 
-A file names an encoding where a text in its code is its name, or where it imports its module. Not asked of
-files of tests (test_*.py), which take encodings as examples, nor of what is generated.
+A file names an encoding where a text in its code is its name, or a list or a flag with it (none,alibi or
+alibi.slopes.exponent), or where it imports its module. Not asked of files of tests (test_*.py), which take
+encodings as examples, nor of what is generated.
 """
 
 import ast
+import json
+import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -22,12 +26,27 @@ MAY = {  # file or folder -> why encodings are named there
     "peref/porting/names.py": "models that are called as they are",
     "peref/lab/comparison.py": "whose weights the scalings read",
     "peref/lab/search.py": "what is searched, and what it is compared with",
-    "tests/recipes/dape.py": "what it may stand beside",
+    "peref/cli/compare.py": "what is compared where nothing is said",
+    "peref/golden/diagnosis/traces.py": "which of two flags it is",
+    "peref/encodings/score/dape.py": "what it may stand beside",
+    "tests/recipes/dape.py": "the same",
+    "tests/level_mutants.py": "what traces show alone: all of it is made with functions that stand there",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/recipes/settings.py": "encodings beside one another, and layers that differ",
     "tests/golden_files.py": "two small cases",
     "golden/runners/": "examples of programs, for some encodings each",
 }
+
+
+ANY_ROTATION = r"^rope\.(ntk\.)?"  # how flags of rotations begin, and of both kinds of NTK
+
+
+@cache
+def shared_flags():
+    """Those of several encodings, which are about none of them."""
+    words = (json.loads(path.read_text()) for path in (ROOT / "golden" / "core").glob("*/cases.json"))
+    flags = Counter(flag for one in words for flag in one["flags"])
+    return {flag for flag, count in flags.items() if count > 1}
 
 
 def texts(path):
@@ -45,6 +64,8 @@ def texts(path):
         match node:
             case ast.Constant(value=str(text)) if node not in said:
                 found.add(text)
+                if " " not in text and text not in shared_flags():
+                    found |= set(re.split("[.,+:]", re.sub(ANY_ROTATION, "", text)))
             case ast.ImportFrom(module=str(module), names=some) if module.startswith(
                 ("peref.encodings", "loops", "recipes")
             ):
@@ -83,9 +104,14 @@ def test_a_name_is_found(tmp_path):
     path = tmp_path / "x.py"
     for text, found in (
         ("a = 'rope'", True),
+        ("a = 'none,rope'", True),
+        ("a = 'rope.layout.half'", False),
+        ("a = 'as rope does it'", False),
         ("from peref.encodings.rotate import rope", True),
         ('"""rope"""', False),
         ("rope = 1", False),
     ):
         path.write_text(text)
         assert ("rope" in texts(path)) == found
+    path.write_text("a = 'alibi.slopes.exponent'")
+    assert "alibi" in texts(path)
