@@ -213,8 +213,7 @@ def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     if answer.wide("probabilities") is None:
         yield from of_blind(answer, case)
     read = "probabilities" not in answer.got
-    few_digits = read and answer.got["out"].dtype in ("F16", "BF16") and not answer.far("out")
-    if p is None or few_digits or answer.right("probabilities"):
+    if p is None or answer.right("probabilities") or (read and not answer.far("out")):
         return
     g = answer.want("probabilities")
     see = np.broadcast_to(case.at.see, g.shape)
