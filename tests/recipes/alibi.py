@@ -4,10 +4,10 @@ import numpy as np
 from exact import plain
 from mpmath import mp
 from mutants import Mutant
-from mutants.ways import patched, results
+from mutants import bias as bugs
+from mutants.ways import results
 from page import slopes
 
-from peref.encodings.bias.alibi import fixed
 from recipes.families import (
     LONG,
     SMALL,
@@ -311,94 +311,7 @@ LAWS = [
 
 # wrong implementations
 
-
-def other_slopes(of):
-    """Other slopes than `fixed`."""
-
-    def run(case, a):
-        if case.config.pe[0][1]["slopes"] != "fixed":
-            return None
-        return patched("encodings.bias.alibi", fixed=of)(case, a)
-
-    return run
-
-
-def uniform_slopes(H, most, first=1):
-    return [2.0 ** (-most * (h + first) / H) for h in range(H)]
-
-
-def of_next(H, most=8.0):
-    whole = 1 << (H.bit_length() - 1)
-    return uniform_slopes(whole, most) + uniform_slopes(2 * whole, most)[: H - whole]
-
-
-def of_smaller(H, most=8.0):
-    whole = 1 << (H.bit_length() - 1)
-    return [*uniform_slopes(whole, most), *uniform_slopes(whole, most)][:H]
-
-
 MUTANTS = [
-    Mutant(
-        "slopes-from-0",
-        "alibi.slopes.exponent",
-        "your first slope is 1",
-        ("alibi",),
-        other_slopes(
-            lambda H, most=8.0: (
-                uniform_slopes(H, most, 0) if not H & (H - 1) else [2 * s for s in fixed(H, most)]
-            )
-        ),
-        ("aprender#2143",),
-    ),
-    Mutant(
-        "slopes-of-8",
-        "alibi.slopes.exponent",
-        "your slopes are 1/2 to the h whatever the number of heads",
-        ("alibi",),
-        other_slopes(
-            lambda H, most=8.0: uniform_slopes(8, most)[:H] if H <= 8 else [2.0 ** -(h + 1) for h in range(H)]
-        ),
-    ),
-    Mutant(
-        "slopes-base",
-        "alibi.slopes.exponent",
-        "your max_bias is another",
-        ("alibi",),
-        other_slopes(lambda H, most=8.0: fixed(H, most * 0.75)),
-        held_out=True,
-    ),
-    Mutant(
-        "slopes-straight",
-        "alibi.slopes.non_pow2",
-        "you use the formula where H is no power of two",
-        ("alibi",),
-        other_slopes(lambda H, most=8.0: uniform_slopes(H, most)),
-        ("ml-explore/mlx#343", "NVIDIA/TensorRT-LLM#1611"),
-    ),
-    Mutant(
-        "slopes-sorted",
-        "alibi.slopes.non_pow2",
-        "your slopes are sorted",
-        ("alibi",),
-        other_slopes(lambda H, most=8.0: sorted(fixed(H, most), reverse=True)),
-        ("Baichuan2#225",),
-    ),
-    Mutant(
-        "slopes-next",
-        "alibi.slopes.non_pow2",
-        "you take the first slopes of the next power of two, not every other",
-        ("alibi",),
-        other_slopes(of_next),
-        held_out=True,
-    ),
-    Mutant(
-        "slopes-again",
-        "alibi.slopes.non_pow2",
-        "your slopes begin anew",
-        ("alibi",),
-        other_slopes(of_smaller),
-        held_out=True,
-    ),
     Mutant(
         "slopes-halved",
         "alibi.slopes.exponent",
@@ -406,7 +319,7 @@ MUTANTS = [
         ("alibi",),
         results(lambda b: b / 2, "bias"),
         held_out=True,
-    ),
+    )
 ]
 
 LATER = [
@@ -415,6 +328,6 @@ LATER = [
         "alibi.slopes.exponent",
         "your max_bias is 6",
         ("alibi",),
-        other_slopes(lambda H, most=8.0: fixed(H, 6.0)),
+        bugs.slopes(lambda H, most=8.0: bugs.SLOPES(H, 6.0)),
     )
 ]
