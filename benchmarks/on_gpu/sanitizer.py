@@ -45,7 +45,8 @@ def onto_zeros(multiply: Any) -> Any:
 def tiny(out: Path, emulated: bool, wgmma: bool) -> None:
     """Forward and backward of each case, in each type; the plain ops are not asked. Without wgmma attention
     takes what other GPUs do: racecheck does not know that bar.arrive, by which warpgroups hand tiles over
-    there, orders what was written before it.
+    there, orders what was written before it, and synccheck ends at a barrier of all threads that stands in two
+    places.
     """
     from on_gpu import correct
     from on_gpu.ceilings import bf16
@@ -94,7 +95,8 @@ def beside(s: session.Session) -> Iterator[None]:
     """
     work = [sys.executable, __file__, str(s.out), *(["--emulated"] if s.emulated else [])]
     asked = {check: [TOOL, "--tool", check, "--error-exitcode", FOUND, *work] for check in CHECKS}
-    asked["racecheck"].append(MMA)
+    for check in ("racecheck", "synccheck"):
+        asked[check].append(MMA)
     asked = {"emulated": work} if s.emulated else asked
     there = s.emulated or shutil.which(TOOL)
     with ExitStack() as stack:
