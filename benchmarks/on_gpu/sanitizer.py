@@ -45,8 +45,8 @@ def onto_zeros(multiply: Any) -> Any:
 def tiny(out: Path, emulated: bool, wgmma: bool) -> None:
     """Forward and backward of each case, in each type; the plain ops are not asked. Without wgmma attention
     takes what other GPUs do: racecheck does not know that bar.arrive, by which warpgroups hand tiles over
-    there, orders what was written before it, and synccheck ends at a barrier of all threads that stands in two
-    places.
+    there, orders what was written before it, and synccheck ends at a barrier of all threads that stands in
+    two places.
     """
     from on_gpu import correct
     from on_gpu.ceilings import bf16
