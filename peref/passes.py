@@ -63,11 +63,14 @@ def turning_at(be: Backend, pe: Encoding, p: Arrays, place: At) -> tuple[Any, Ca
     """The rotation of a place, and what turns q and k by it at once: kept with the place where no parameter
     has a say, for a recorded step has the same place each time.
     """
-    made, key = {} if p else place.made, (id(pe), be.turning)
-    if key not in made:
-        rotary = hooks.rotation(pe, p, place.i, place.n)
-        made[key] = rotary, be.turning(*rotary) if be.turning and rotary else None, pe
-    return made[key][:2]
+    for kept in [] if p else place.made:
+        if kept[0] is pe and kept[1] == be.turning:
+            return kept[2:]
+    rotary = hooks.rotation(pe, p, place.i, place.n)
+    found = rotary, be.turning(*rotary) if be.turning and rotary else None
+    if not p:
+        place.made.append((pe, be.turning, *found))
+    return found
 
 
 def start_pass(

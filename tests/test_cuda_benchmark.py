@@ -580,11 +580,18 @@ def test_what_is_compiled_ahead_is_what_is_launched(gpu):
 
     made = []
     one = SimpleNamespace(compile=lambda: None, get_function=lambda name: one)
+    device = lambda number=0: SimpleNamespace(id=number, compute_capability="90")
     xp = type(
-        "xp", (), {"RawModule": staticmethod(lambda *, code, options: made.append((code, options)) or one)}
+        "xp",
+        (),
+        {
+            "RawModule": staticmethod(lambda *, code, options: made.append((code, options)) or one),
+            "cuda": SimpleNamespace(Device=device, nvrtc=SimpleNamespace(getVersion=lambda: (13, 2))),
+        },
     )
     for defines in launch.VARIANTS["attention"]:
         compiling.described(xp, "attention", defines)
+    assert any("-arch=sm_90a" in options for _, options in made)
     ahead = made.copy()
     for defines in launch.VARIANTS["attention"]:
         launch.compiled(xp, "attention", "forward", frozenset(defines.items()))

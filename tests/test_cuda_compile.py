@@ -58,6 +58,7 @@ SPILLED = {
     ("attention_backward", 64, "BF16", 100): 140,
     ("attention_backward", 64, "BF16", 120): 140,
     ("attention_backward", 128, "", 100): 16,
+    ("attention_backward", 128, "MORE", 80): 60,
     ("attention_backward", 128, "MORE", 100): 24,
     ("attention_backward", 128, "BF16 MORE", 100): 52,
     ("retention", 128, "", 90): 24,

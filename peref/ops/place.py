@@ -236,9 +236,9 @@ class At:
         return np.concatenate([columns, np.broadcast_to(recent, (len(columns), recent.shape[1]))], 1)
 
     @cached_property
-    def made(self) -> dict[Any, Any]:
+    def made(self) -> list[Any]:
         """What was made of this place alone, kept with it: empty at first."""
-        return {}
+        return []
 
     @property
     def T(self) -> int:

@@ -8,7 +8,8 @@
 #ifdef WGMMA
 constexpr int OWN = 64 * WARPGROUPS, LOOP = WIDTH == 32 ? 64 : 128, LD = WIDTH < 64 ? WIDTH : 64, ROOM = WIDTH;
 #else
-constexpr int OWN = 4 * WARP_ROWS, AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < OWN ? AREA : OWN, LD = WIDTH + PAD, ROOM = LD;
+constexpr int OWN = 4 * WARP_ROWS, AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < OWN ? AREA : OWN, LD = WIDTH + PAD;
+[[maybe_unused]] constexpr int ROOM = LD;
 #endif
 constexpr int BAND = OWN + LOOP;  // distances in a tile, and one
 
