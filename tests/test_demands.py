@@ -334,6 +334,23 @@ def test_a_function_that_answers_now_and_then_fails(book):
     assert (report.exit_code, set.union(*lacking.values())) == (1, set(three.cases))
 
 
+def test_a_case_that_tells_no_dtype_makes_no_level_due(book):
+    """A function of float32 alone cannot know that it is asked in float64 there."""
+
+    def theirs(case, a):
+        if any(x.dtype == np.float64 for x in a.values()):
+            return None
+        right = reference(case, {n: x.astype(np.float64) if x.dtype.kind == "f" else x for n, x in a.items()})
+        return {n: y.astype(np.float32) if y.dtype.kind == "f" else y for n, y in right.items()}
+
+    report = merged(first_contact(theirs, book, Pick(cases=("rope.table/*", "alibi.op/*"))))
+    assert report.exit_code == 0, (report.errors, report.kinds)
+    answered = {asked: {r.entry.id for r in report.results if r.asked == asked} for asked in ("F32", "F64")}
+    for level in ("rope.table", "alibi.op"):
+        count = {asked: sum(level in case for case in cases) for asked, cases in answered.items()}
+        assert count["F32"] > count["F64"] > 0, count
+
+
 def test_part_of_float64_may_be_right(book):
     some = lambda case, a: {
         n: y.astype(np.float32).astype(y.dtype) if n == "q_rotated" else y

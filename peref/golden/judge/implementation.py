@@ -16,7 +16,7 @@ import numpy as np
 from peref import share
 from peref.errors import Misuse, PerefError
 from peref.golden.judge import declared
-from peref.golden.judge.judged import DTYPES, check_tensors
+from peref.golden.judge.judged import DTYPES, check_tensors, tells_dtype
 from peref.golden.judge.process import lent_folder
 from peref.golden.judge.report import Report
 from peref.golden.judge.result import FULL_NAMES, Outcome, Result
@@ -130,7 +130,7 @@ def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> lis
     refusals and laws, and in float64.
 
     What is right in float32 and has no more than its digits in float64, or raises there, has not failed; nor
-    has a level that is answered in float32 alone.
+    has a level that is answered in float32 alone, whatever comes of cases whose inputs tell no dtype.
     """
     single = check_function(function, book, pick, "f32", **how)
     double = check_function(function, book, pick, "f64", single=single, **how)
@@ -138,7 +138,7 @@ def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> lis
     alone = {case: words for case, words in double.errors.items() if case in told}
     rest = {case: words for case, words in double.errors.items() if case not in told}
     level = lambda entry: (entry.words["encoding"], entry.words["level"])
-    wide = {level(r.entry) for r in double.results}
+    wide = {level(r.entry) for r in double.results if tells_dtype(r.entry)}
     due = owing(double, [single], lambda entry: level(entry) in wide)
     return [owing(single, [double]), replace(due, errors=rest, raised_wide=alone)]
 
