@@ -59,6 +59,9 @@ def float32_alone(case, inputs):
 def answers(dtype):
     return lambda case, inputs: right(case, inputs) if inputs["q"].dtype == dtype else None
 
+def gradients_of_rope(case, inputs):
+    return (right if case["encoding"] == "rope" else no_gradients)(case, inputs)
+
 in_float32, in_float64 = answers(np.float32), answers(np.float64)
 """
 
@@ -316,6 +319,7 @@ def test_a_dtype_in_which_nothing_came_is_told(check, answered, other):
     said = f" (A 4); {other}: 1 case not answered; 0 cases not run"
     assert (code, said in last(text)) == (int(other == "float32"), True), text
     assert (f"FAIL {of}" in text) == (other == "float32")
+    assert ("wanted        the same cases in every dtype; --dtype f64 asks" in text) == (other == "float32")
     assert check(name, "--json")[1]["not_answered"] == {other: ["rope.op/default"]}
     code, text = check(name, "--dtype", "f32", "--dtype", "f64", "--report", "json:r.json")
     assert (code, f"FAIL {of}" in text) == (1, True), text
@@ -458,6 +462,11 @@ def test_a_cell_says_what_is_missing(check, tmp_path, book):
     assert ", outputs only)</small>" in tables.matrix_page(found)
     (row,) = matrix.matrix_data(found)["rows"]
     assert row["cells"]["r"]["lacks"] == "outputs only"
+    report("gradients_of_rope", "--no-vjp", "--pe", "yarn")
+    assert "only" not in cell(path)
+    yarn = str(matrix.cell(matrix.read_report(path), ("yarn", "op")))
+    assert re.fullmatch(r"A \(1/\d+, outputs only\)", yarn)
+    report("no_gradients", "--no-vjp")
     other = json.loads(path.read_text())
     other["missing"]["rope.op/default"].append("q_rotated")
     path.write_text(json.dumps(other))

@@ -19,7 +19,7 @@ from peref.golden.judge import declared
 from peref.golden.judge.judged import DTYPES, check_tensors, tells_dtype
 from peref.golden.judge.process import lent_folder
 from peref.golden.judge.report import Report
-from peref.golden.judge.result import FULL_NAMES, Outcome, Result
+from peref.golden.judge.result import FULL_NAMES, OTHER_DTYPE, Outcome, Result
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
@@ -147,7 +147,7 @@ def owing(
     report: Report, others: Sequence[Report], due: Callable[[Entry], bool] = lambda entry: True
 ) -> Report:
     """The report on a function in one dtype, where cases fail that are due and were answered elsewhere."""
-    words = f"not answered in {FULL_NAMES[report.asked]}, though in another dtype"
+    words = f"not answered in {FULL_NAMES[report.asked]}, {OTHER_DTYPE}"
     none, verdict = set(report.not_run), Verdict("FAIL", math.inf, words)
     came = {r.id: r for one in others for r in one.results if r.entry.id in none and due(r.entry)}
     more = (

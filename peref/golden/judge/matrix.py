@@ -3,8 +3,8 @@ does it.
 
 A row for each encoding and level, a column for each report. A cell is the worst class among the tensors that
 were compared (A, B, C, FAIL or ERROR), with the number of cases of how many there are; "-" where nothing was
-claimed. Where the dtypes differ, each has its own class. "outputs only": gradients were declared absent, and
-nothing else is missing; "in part": other outputs that were wanted did not come.
+claimed. Where the dtypes differ, each has its own class. "outputs only": gradients were declared absent, none
+came, and nothing else is missing; "in part": other outputs that were wanted did not come.
 
 Reports are files that others wrote: what is not as it should be is refused in words. Unknown keys are passed
 over. Not here: how a table looks in Markdown and HTML (tables).
@@ -39,7 +39,7 @@ class Column:
     errors: Mapping[str, str]  # case -> what was raised
     not_run: Sequence[str]
     missing: Mapping[str, Sequence[str]]  # outputs that did not come of cases that were claimed
-    outputs_only: bool  # gradients were declared absent
+    no_vjp: bool  # gradients were declared absent
 
     @property
     def cases(self) -> set[str]:
@@ -99,8 +99,8 @@ def read_report(path: Path) -> Column:
     about = {"name": path.stem} | report.get("implementation", {})
     name, found = about.pop("name"), report["results"]
     rest = report.get("errors", {}), report.get("not_run", ()), report["missing"]
-    only = report.get("outputs_only") is True
-    return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, only)
+    no_vjp = report.get("no_vjp", report.get("outputs_only")) is True  # older reports have the second alone
+    return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, no_vjp)
 
 
 def read_reports(paths: list[Path]) -> list[Column]:
@@ -145,7 +145,8 @@ def cell(of: Column, row: tuple[str, str]) -> Cell:
     claimed, known = {one["case"] for one in mine} | raised, sum(row_of(case) == row for case in of.cases)
     missing = {name for case, names in of.missing.items() if row_of(case) == row for name in names}
     gradients_alone = all(name.startswith("vjp.") for name in missing)
-    lacks = "outputs only" if of.outputs_only and gradients_alone else "in part"
+    none_came = not any(one["tensor"].startswith("vjp.") for one in mine)
+    lacks = "outputs only" if of.no_vjp and gradients_alone and none_came else "in part"
     return Cell(grades, len(claimed), known, max(used, default=None), lacks if missing else "")
 
 

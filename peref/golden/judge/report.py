@@ -187,6 +187,7 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
             for name, some in report.in_dtypes().items()
         },
         "missing": {case: [name for c, name in report.missing if c == case] for case, _ in report.missing},
+        "no_vjp": not report.gradients,
         "outputs_only": report.outputs_only,
         "raised_in_float64": report.raised_wide,
         "not_run": report.not_run,

@@ -10,7 +10,7 @@ from peref import share
 from peref.errors import counted, few
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, verdict_in
-from peref.golden.judge.result import MISSING, Result
+from peref.golden.judge.result import MISSING, OTHER_DTYPE, Result
 from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
 
@@ -69,6 +69,8 @@ def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
             "skip) for a case that you do not implement; say --no-vjp where you have no gradients (a "
             'program: "vjp":false)'
         )
+    if kind.endswith(OTHER_DTYPE):
+        found.append("wanted        the same cases in every dtype; --dtype f64 asks for float64 alone")
     return [*found, *again(repeat, results[0].entry.id)]
 
 
