@@ -631,6 +631,8 @@ def test_budgets_may_come_along(small, capsys, tmp_path):
     dumped(tmp_path / "mine" / "all.safetensors", whole)
     code, text = cli(capsys, "check", tmp_path / "mine", "--golden", small.folder)
     assert (code, "of 2 cases compared" in text) == (0, True), text
+    (tmp_path / "mine" / "cases.json").write_text("[]")  # a file of that name alone makes no golden files
+    assert "agree with themselves" not in cli(capsys, "check", tmp_path / "mine")[1]
     dumped(tmp_path / "mine" / "all.safetensors", whole | {Q: ("F64", whole[Q][1] + 1)})
     code, text = cli(capsys, "check", tmp_path / "mine", "--golden", small.folder)
     assert (code, f"check {tmp_path / 'mine'} --golden" in text) == (1, True), text
