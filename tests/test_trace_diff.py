@@ -410,11 +410,7 @@ ENGINES = {
     ),
     "one more in the sum": (
         BLOOM,
-        {
-            "probabilities": lambda t, x: (
-                (e := np.where(t.see, np.exp(t("scores")), 0)) / (1 + e.sum(-1)[..., None])
-            )
-        },
+        {"probabilities": with_one},
         "layers.0.probabilities",
         "layer 0: your softmax has one added to its sum",
     ),

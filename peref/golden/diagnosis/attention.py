@@ -142,9 +142,7 @@ WHO_SEES = (
     *SEEN,
     *rows("mask.window", "see", BLOCKS, in_window),
     *rows("mask.window", "place", WINDOWS, in_window),
-    Row(
-        "sinks.ignored", "your heads have no sinks", NO_SINKS, lambda c: attends(c) and c.options.get("sinks")
-    ),
+    Row("sinks.ignored", "your heads have no sinks", NO_SINKS, has_sinks),
     *(
         Row("gqa.order", words + alone, reading(order, which), in_groups)
         for which, alone in (("kv", ""), ("k", " (keys alone)"), ("v", " (values alone)"))
