@@ -4,6 +4,7 @@ and what to do.
 
 import contextlib
 import difflib
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -72,7 +73,9 @@ def few(names: Sequence[str], most: int = 3, rest: int | None = None) -> str:
 
 def printable(text: str) -> str:
     """`text` with "?" for what a terminal would obey, not show: others may have written it."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+    plain = "\n\t\N{SOFT HYPHEN}\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
+    shown = lambda c: c.isprintable() or c in plain or unicodedata.category(c) == "Zs"  # blanks of any width
+    return "".join(c if shown(c) else "?" for c in text)
 
 
 def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:

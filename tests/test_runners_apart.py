@@ -59,6 +59,8 @@ def test_a_terminal_is_not_told_what_to_do(capsys, tmp_path, case):
 
 def test_what_can_be_printed():
     assert printable("a\tb\n") == "a\tb\n"
+    ordinary = "今日は\u3000晴れ 10\xa0%, 5\u202fkg, co\xadop, \U0001f468\u200d\U0001f469, می\u200cخواهم"
+    assert printable(ordinary) == ordinary
     assert printable("\x1b[31m\x7f\x9b\u202e\r\0\ud800é") == "?[31m??????é"
 
 
