@@ -35,7 +35,7 @@ from peref.cli.options import Given
 from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
 from peref.encodings import HOOKS, names, wanted
-from peref.errors import Misuse, counted
+from peref.errors import Diverged, Misuse, counted
 from peref.member import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -275,6 +275,19 @@ def test_a_terminal_is_not_given_what_it_obeys(trained, monkeypatch, terminal, s
     monkeypatch.setattr("peref.cli.generate.generate", lambda *given, **more: b"a\x1b[2J\nb")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     assert trained("generate", "--prompt", "x", "--tokens", 7)[1] == said
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(b"", ""), (b"a", "xa\n")])
+def test_what_fails_before_the_first_token_writes_nothing(trained, monkeypatch, tokens, said):
+    """Later it ends the line that is begun. With no token asked for the prompt is all."""
+    assert trained("generate", "--prompt", "x", "--tokens", 0)[:2] == (0, "x\n")
+
+    def generate(*given, **more):
+        yield from tokens
+        raise Diverged("the logits are not finite; train again")
+
+    monkeypatch.setattr("peref.cli.generate.generate", generate)
+    assert trained("generate", "--prompt", "x", "--tokens", 3)[:2] == (1, said)
 
 
 def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overwrite_each_other(

@@ -74,7 +74,7 @@ def command(given: Given) -> Document:
                     shown = len(said)
                 written.append(token)
         finally:  # an error has a line of its own
-            if not given.as_json:
+            if not given.as_json and (written or not given.tokens):
                 print(legible(known.text([*before, *written])[shown:]))
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}
     about |= {"prompt": begun, "text": known.text(written)}
