@@ -372,6 +372,8 @@ def test_windows():
     assert config_of(mistral | {"sliding_window": None}).window is None
     assert config_of(mistral | {"layer_types": ["sliding_attention"] * 3}).window == 3
     assert config_of(QWEN2 | {"sliding_window": 3}).window is None  # off unless use_sliding_window
+    for off in ({}, {"use_sliding_window": False}):
+        assert config_of(QWEN2 | {"sliding_window": False} | off).window is None
     on = QWEN2 | {"sliding_window": 3, "use_sliding_window": True}
     assert config_of(on | {"max_window_layers": 3}).window is None
     assert config_of(on | {"max_window_layers": 0}).window == 3

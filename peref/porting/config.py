@@ -126,6 +126,8 @@ def understood(public: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> 
     for key, value in keys.items():  # refuses what is no number
         if value is ...:
             said.size(key)
+        elif key == "sliding_window" and not given.get("use_sliding_window", True):
+            continue  # off: the class does not read it
         elif type(value) in (int, float) or key.startswith("sliding_window"):
             said.number(key)
     heads, groups = family.fields["H"], family.fields.get("G")
