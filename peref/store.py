@@ -42,8 +42,11 @@ class TooNew(Damaged):
 
 
 def to_bfloat16(a: np.ndarray) -> np.ndarray:
-    """Numbers to the nearest bfloat16, ties to even, as BFLOAT16."""
-    bits = np.asarray(a).astype(np.float32).view(np.uint32).astype(np.uint64)
+    """Numbers to the nearest bfloat16, ties to even, as BFLOAT16. Each NaN becomes the same one:
+    rounding its bits could make it a number.
+    """
+    single = np.asarray(a).astype(np.float32)
+    bits = np.where(np.isnan(single), 0x7FC00000, single.view(np.uint32).astype(np.uint64))
     return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16).view(BFLOAT16)
 
 

@@ -84,6 +84,13 @@ def test_bfloat16_is_read_exactly_and_written_to_nearest():
     assert [hex(n) for n in found] == ["0x3f80", "0x3f82", "0x3f81"]
 
 
+def test_nan_is_nan_in_bfloat16():
+    """Where rounding up would carry into the sign, and where rounding down would leave infinity."""
+    wide = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001], np.uint32).view(np.float32)
+    bits = to_bfloat16(wide)["bfloat16"]
+    assert np.isnan((bits.astype(np.uint32) << 16).view(np.float32)).all()
+
+
 def test_a_published_model_is_a_run(theirs, capsys):
     """From the command to the logits: the numbers of the shards, in float32."""
     code, said = cli(capsys, "import", "theirs", "-o", "mine")
