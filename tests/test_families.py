@@ -339,6 +339,15 @@ def test_experts_in_some_layers(kind, more, which):
     same(load(theirs, cfg, names_of(public(kind))), p, 0)
 
 
+def test_a_wrong_width_of_experts_is_not_said_of_another_key():
+    """The names of a Llama have intermediate_size, which here is of the layers without experts."""
+    cfg, p = arrays_of("qwen3_moe")
+    theirs, kind = unload(p, cfg, "llama"), names_of(public("qwen3_moe"))
+    with pytest.raises(Misuse, match=r"expected \[.*\] for vocab_size 31, hidden_size 24, .*write") as caught:
+        load(theirs, config_of(public("qwen3_moe") | {"moe_intermediate_size": 20}), kind)
+    assert "intermediate_size" not in str(caught.value)
+
+
 def apart_of(theirs, cfg, where, words):
     """The same tensors with those of each expert by themselves, under the `words` for gate, up and down."""
     found = {name: a for name, a in theirs.items() if ".experts." not in name}

@@ -189,10 +189,12 @@ def misfit(whole: Config, kind: str) -> str:
 
 
 def sizes_said(cfg: Config, kind: str) -> str:
-    """The sizes of a model under their keys in config.json: "hidden_size 16, num_attention_heads 4"."""
+    """The sizes of a model under their keys in config.json: "hidden_size 16, num_attention_heads 4". Not
+    the width of experts: its key goes by the model_type, not by the names of the tensors.
+    """
     family = FAMILIES.get(kind) or FAMILIES[f"{kind}_text"]
     keys = {"D": "head_dim" if "head_dim" in family.has else None} | family.fields
-    said = ((keys.get(field), getattr(cfg, field)) for field in "VCHGDFL")
+    said = ((keys.get(field), getattr(cfg, field)) for field in "VCHGDFL" if not cfg.experts or field != "F")
     return ", ".join(f"{key} {size}" for key, size in said if isinstance(key, str))
 
 
@@ -252,7 +254,7 @@ def load(
             del given[name]
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
-    why = f" of {sizes_said(cfg, named)}; write into config.json what it leaves out or has wrong"
+    why = f" for {sizes_said(cfg, named)}; write into config.json what it leaves out or has wrong"
     check_tensors(given, {row.theirs: row.public_shape for row in wanted}, "the tensors", why)
     found: dict[str, list[Any]] = {}
     for row in wanted:
