@@ -244,7 +244,7 @@ WRONG = [  # what somebody computed, for which cases, and what they read
     (
         lambda c, a: {"bias": -(2.0 ** (-8 * np.arange(c.H) / c.H))[:, None] * np.abs(a["distances"])},
         ("alibi.table/default", "alibi.table/heads-7"),
-        "your slopes are 2^(-m h/H) from h = 0 on",
+        "your slopes are 2^(-max_bias h/H) from h = 0 on",
         "2 of 2 failing cases",
     ),
 ]

@@ -70,15 +70,15 @@ BUCKETS_READ = (  # words, whether the case is causal, whether buckets are, of w
 
 
 def sloped(power: Any) -> Any:
-    """Slopes 2^(-m power(h, H)) of the heads h = 1 ... H."""
-    return lambda f, H, m=8.0: [2.0 ** (-m * power(h, H)) for h in range(1, H + 1)]
+    """Slopes 2^(-max_bias power(h, H)) of the heads h = 1 ... H."""
+    return lambda f, H, max_bias=8.0: [2.0 ** (-max_bias * power(h, H)) for h in range(1, H + 1)]
 
 
-POWERS_ALONE = "your slopes are 2^(-m h/H), h = 1 .. H, which is for powers of two alone"
+POWERS_ALONE = "your slopes are 2^(-max_bias h/H), h = 1 .. H, which is for powers of two alone"
 OTHER_SLOPES = (
     ("not a power of two", POWERS_ALONE, sloped(lambda h, H: h / H)),
     ("not a power of two", "your slopes fall from head to head", lambda f, *given: sorted(f(*given))[::-1]),
-    ("from 0", "your slopes are 2^(-m h/H) from h = 0 on", sloped(lambda h, H: (h - 1) / H)),
+    ("from 0", "your slopes are 2^(-max_bias h/H) from h = 0 on", sloped(lambda h, H: (h - 1) / H)),
 )
 with_slopes = lambda made: lambda case: (f := part_of(case, "fixed")) and {"fixed": partial(made, f)}
 of_side = lambda causal, case: biased(case) and case.causal == causal
