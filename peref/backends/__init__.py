@@ -46,7 +46,7 @@ def of_blas() -> dict[str, Any]:
 
 
 SECONDS_BETWEEN = 5.0  # two lines about what is left to compile
-NO_OPERATION = ("name", "about", "skips", "note", "recurrences")  # fields that are no operation
+NO_OPERATION = ("name", "about", "skips", "note", "recurrences", "branch")  # fields that are no operation
 
 
 @dataclass(frozen=True)

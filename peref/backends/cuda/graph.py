@@ -158,7 +158,7 @@ class Recording:
 
     def forget(self) -> None:
         """Nothing is on the device any more."""
-        self.there: list[Any] = []
+        self.line, self.there = None, []  # type: Any, list[Any]
         self.slots: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
         self.moved: list[tuple[Any, Any]] = []
         self.graph: Any = None
