@@ -514,9 +514,14 @@ def slopes_of_nobody(case, a):
     return {"bias": expected(case, a)["bias"] * (factors if case.level == "table" else factors[..., None])}
 
 
+def third_slope_for_all(case, a):
+    return {"bias": 0 * (bias := expected(case, a)["bias"]) + bias[2:3]}
+
+
 @pytest.mark.parametrize(
     ("change", "cases", "flag"),
     [
+        (third_slope_for_all, ["alibi.table/default"], "bias.heads"),
         (self_counts_half, ["rope.attn/default"], "attn.softmax"),
         (slopes_of_nobody, ["alibi.table/default", "alibi.op/default"], "alibi.slopes.exponent"),
     ],

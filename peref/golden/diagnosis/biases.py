@@ -287,9 +287,10 @@ def of_heads(answer: Answer, x: Any, g: Any) -> Iterator[Clue]:
     flag = (kept and flag_of(answer, "heads", "not a power of two", "")) or flag_of(answer, "heads")
     order, factors = order_along(0, x, g), np.array([factor_of(x[h], g[h]) or np.nan for h in range(H)])
     one_way = order == [*range(H)][::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
-    if order and (flag == HEADS or one_way):
+    apart = flag != HEADS and np.ptp(factors) > NEARLY and agreeing(x, factors[:, None] * g)
+    if order and (one_way or len(set(order)) == 1 or not apart):
         yield Clue(Trap(HEADS, f"your heads have the biases of heads {', '.join(map(str, order))}"), 0.7)
-    elif flag != HEADS and np.ptp(factors) > NEARLY and agreeing(x, factors[:, None] * g):
+    elif apart:
         words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
         yield Clue(Trap(flag, words), 1)
 
