@@ -355,6 +355,22 @@ def test_a_case_that_tells_no_dtype_makes_no_level_due(book):
         assert count["F32"] > count["F64"] > 0, count
 
 
+@pytest.mark.parametrize("answer", [lambda: None, lambda: {}["gone"]], ids=["none", "raises"])
+def test_a_case_that_tells_no_dtype_is_the_same_question_twice(book, answer):
+    """Who answers it once has it, and fails where nothing comes the second time."""
+    asked = set()
+
+    def once(case, a):
+        if case["id"] in asked:
+            return answer()
+        asked.add(case["id"])
+        return reference(case, a)
+
+    report = merged(first_contact(once, book, Pick(cases=("rope.table/default", "rope.table/long"))))
+    lacking = {r.entry.id for r in report.failed} | set(report.errors)
+    assert (report.exit_code, lacking) == (1, {"rope.table/default", "rope.table/long"}), report.kinds
+
+
 def test_part_of_float64_may_be_right(book):
     some = lambda case, a: {
         n: y.astype(np.float32).astype(y.dtype) if n == "q_rotated" else y

@@ -437,6 +437,17 @@ def test_golden_files_are_no_links(name, small, capsys, tmp_path):
     refused(capsys, "golden", "verify", small.folder)
 
 
+def test_nothing_at_a_place_is_told_with_what_belongs_there(capsys, tmp_path):
+    code, said = cli(capsys, "golden", "verify", tmp_path / "nowhere")
+    assert code == 3
+    for words in (
+        "nowhere: nothing is there",
+        "SPEC_VERSION and a folder for each encoding",
+        "golden archive",
+    ):
+        assert words in said, said
+
+
 def test_a_folder_that_is_a_loop_of_links(capsys, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(Untrue, match="loop: cannot look at: Too many levels"):

@@ -317,7 +317,7 @@ FITTED = {  # what theirs is, of a model with plain RoPE; the first tensor that 
         PLAIN,
         {"q_turned": lambda t, x: in_tables(t, "q"), "k_turned": lambda t, x: in_tables(t, "k")},
         "q_turned",
-        "layer 0: your cosines and sines were bfloat16",
+        "layer 0: your cosines and sines were bfloat16; it is computed in float32 or wider",
     ),
     "scale": (member(PLAIN, 0, scale=0.3), {}, "scores", "layer 0 has scale 0.3; it has scale 0.353553391"),
     "eps near another": (

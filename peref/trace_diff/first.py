@@ -41,27 +41,16 @@ NOTE = fields({"peref": TEXT})  # what trace writes into the header of its tenso
 @dataclass(frozen=True)
 class Walk:
     """What came of two traces: how many tensors agree before the first that differs, which of the reference
-    are missing in theirs, and what else is to be said. `of`: all names of the reference; `came`: all
-    of theirs; `unknown`: those that the reference has not.
+    are missing in theirs, what else is to be said, and which of theirs the reference has not (`unknown`).
     """
 
     agree: tuple[str, ...]
     missing: tuple[str, ...]
     found: Differing | None
     notes: tuple[str, ...] = ()
-    of: tuple[str, ...] = ()
-    came: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-
-    @property
-    def lacking(self) -> list[str]:
-        """What is missing in theirs, in few words."""
-        return collapsed(self.missing, self.of)
-
-    @property
-    def strange(self) -> list[str]:
-        """What the reference has not, in few words."""
-        return collapsed(self.unknown, self.came)
+    lacking: tuple[str, ...] = ()  # what is missing, and what is unknown, in few words
+    strange: tuple[str, ...] = ()
 
 
 def said_of_trace(path: Path) -> dict[str, Any] | None:
@@ -124,11 +113,11 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     params, notes = weights_of_trace(words, path)
     both = Traces(ours, came, dict(words), limit, params, notes)
     walk = (walk_of_both if "encoder" in words["config"] else walk_of)(both)
-    names = tuple(one["name"] for one in words["tensors"])
     if walk.found and walk.found.name in public:
         known = (f"theirs has it in {public[walk.found.name]}", *walk.found.known)
         walk = replace(walk, found=replace(walk.found, known=known))
-    return replace(walk, of=names, unknown=tuple(strange), came=tuple(came))
+    lacking, unknown = collapsed(walk.missing, both.axes), collapsed(strange, came)
+    return replace(walk, unknown=tuple(strange), lacking=tuple(lacking), strange=tuple(unknown))
 
 
 def walk_of_both(t: Traces) -> Walk:

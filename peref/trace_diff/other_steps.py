@@ -14,7 +14,7 @@ from peref.encodings import get, options
 from peref.golden.diagnosis.attention import GROUPINGS, ROUNDED_STEPS, SEEN, SOFTMAX
 from peref.golden.diagnosis.biases import BIASES
 from peref.golden.diagnosis.engine import WRAPS, applies, hooked, placed
-from peref.golden.diagnosis.rotation import OF_ANGLES
+from peref.golden.diagnosis.rotation import FEW, OF_ANGLES
 from peref.golden.spec.cases import Case
 from peref.layers import inner, linear, norm
 from peref.member import Layer, encodings_of
@@ -33,6 +33,7 @@ from peref.trace_diff.steps import Engine, Said, Steps, Way
 # mistakes in angles, biases and masks that golden cases are told, with a flag that says what is wrong
 of_hooks = lambda row: row.flag != "basic" and row.change.keys() <= {*WRAPS, "see", "parts"}
 OF_CASES = [*filter(of_hooks, (*OF_ANGLES, *BIASES, *SEEN))]
+PRECISE = "it is computed in float32 or wider, and rounded afterwards"
 TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
     "is of the position after": lambda f, i, factor: f(i + 1),
     "is of the position before": lambda f, i, factor: f(np.maximum(i - 1, 0)),
@@ -67,7 +68,8 @@ def of_tables(engine: Engine, layer: int) -> Iterator[Said]:
         for row in OF_CASES:
             if applies(case, row.change) and row.when(case):
                 once = {"once": partial(as_in_case, row.change, case)}
-                yield f"layer {layer}: {row.words}", "see what the config says of it", once
+                says = PRECISE if row.flag == FEW else "see what the config says of it"
+                yield f"layer {layer}: {row.words}", says, once
 
     def with_factor(f: Callable) -> Callable:
         now = lambda factor: None if factor is None else f(kind.factor, i, factor)

@@ -230,7 +230,7 @@ class Traces:
         sums = {"scores": cfg.D, "probabilities": S, "heads": S}  # on the way
         sums |= {"output": cfg.H * cfg.D, "ffn": cfg.F or 1, "q_turned": 1, "k_turned": 1, "residual": 1}
         many = sums.get(step.removeprefix("cross_"), cfg.C) or 1
-        return verdict_on(Wide(self.dtype(name), got), want, a, b, float(many))
+        return verdict_on(Tensor(self.dtype(name), got), want, a, b, float(many))
 
     def consistent(self, name: str) -> bool:
         """Whether the weights make of the reference's tensors the reference's."""
@@ -264,11 +264,3 @@ def moved_by(once: Callable[[], Arrays], made: Arrays) -> Arrays:
         moved = 3 * np.where(own > 0, np.maximum(own, usual), 0)
         found[name] = np.maximum(np.where(np.isfinite(size), size, 0), moved)
     return found
-
-
-class Wide(Tensor):
-    """Numbers that are wide already, judged by the dtype that they were kept in."""
-
-    @property
-    def wide(self) -> np.ndarray:
-        return self.bits

@@ -130,16 +130,17 @@ def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> lis
     refusals and laws, and in float64.
 
     What is right in float32 and has no more than its digits in float64, or raises there, has not failed; nor
-    has a level that is answered in float32 alone, whatever comes of cases whose inputs tell no dtype.
+    has a level that is answered in float32 alone. A case whose inputs tell no dtype is the same question
+    twice, and has no such excuse.
     """
     single = check_function(function, book, pick, "f32", **how)
     double = check_function(function, book, pick, "f64", single=single, **how)
-    told = {r.entry.id for r in single.results}
+    told = {r.entry.id for r in single.results if tells_dtype(r.entry)}
     alone = {case: words for case, words in double.errors.items() if case in told}
     rest = {case: words for case, words in double.errors.items() if case not in told}
     level = lambda entry: (entry.words["encoding"], entry.words["level"])
     wide = {level(r.entry) for r in double.results if tells_dtype(r.entry)}
-    due = owing(double, [single], lambda entry: level(entry) in wide)
+    due = owing(double, [single], lambda entry: not tells_dtype(entry) or level(entry) in wide)
     return [owing(single, [double]), replace(due, errors=rest, raised_wide=alone)]
 
 

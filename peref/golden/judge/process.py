@@ -7,7 +7,7 @@ Not here: what is asked (runner, isolated).
 import contextlib
 import json
 import os
-import select
+import selectors
 import signal
 import stat
 import subprocess
@@ -93,21 +93,19 @@ class Respondent:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise Misuse(f"--cmd: {self.argv[0]} cannot be started: {why}") from error
-        self.pipes = [self.child.stdout, self.child.stderr]
+        self.pipes = selectors.PollSelector()
+        for pipe in (self.child.stdout, self.child.stderr):
+            self.pipes.register(pipe, selectors.EVENT_READ)
         return self.ask(self.hello)
 
     def read(self, seconds: float) -> bool:
         """Take what it writes within so many seconds; whether it wrote anything, or closed a pipe."""
-        waiting = select.poll()  # select.select takes no descriptor above 1023
-        for pipe in self.pipes:
-            waiting.register(pipe, select.POLLIN)
-        found = dict(waiting.poll(1000 * seconds))
-        ready = [pipe for pipe in self.pipes if pipe.fileno() in found]
-        for pipe in ready:
-            part = os.read(pipe.fileno(), PART)
+        ready = self.pipes.select(seconds)
+        for pipe, _ in ready:
+            part = os.read(pipe.fd, PART)
             if not part:
-                self.pipes.remove(pipe)
-            elif pipe is self.child.stdout:
+                self.pipes.unregister(pipe.fileobj)
+            elif pipe.fileobj is self.child.stdout:
                 self.line += part
             else:
                 self.tail = (self.tail + part)[-TAIL:]
@@ -120,7 +118,8 @@ class Respondent:
         """The answer to a request. Raises RunnerBroken."""
         self.say(request)
         end = time.monotonic() + self.seconds
-        while b"\n" not in self.line and len(self.line) < LONGEST_LINE and self.child.stdout in self.pipes:
+        open_pipes = self.pipes.get_map()
+        while b"\n" not in self.line and len(self.line) < LONGEST_LINE and self.child.stdout in open_pipes:
             if (left := end - time.monotonic()) <= 0 or not self.read(left):
                 raise RunnerBroken(f"no answer within {self.seconds:g} s; ended")
         line, newline, self.line = self.line.partition(b"\n")

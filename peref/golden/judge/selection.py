@@ -141,11 +141,9 @@ def tensors_of(book: Book) -> set[str]:
 
 
 def could_be_of_full(pattern: str) -> bool:
-    """Whether a name of the full set could match. Each has one slash, behind ENCODING.LEVEL."""
-    head, slash, rest = pattern.partition("/")
-    literal = re.split(r"[*?\[]", rest if slash else pattern)[0]
-    heads = [f"{name}.{level}" for name in names() for level in (*OF_MODEL, "op", "attn")]
-    if not slash:  # a wildcard may stand for it
-        return literal != pattern and any(one.startswith(literal) or literal.startswith(one) for one in heads)
-    aligned = literal.startswith("aligned-") or (literal != rest and "aligned-".startswith(literal))
-    return any(fnmatchcase(one, head) and (aligned or one.endswith(OF_MODEL)) for one in heads)
+    """Whether a name of the full set could match: a part of the pattern matches how such a name begins."""
+    begins = [f"{name}.{level}/" for name in names() for level in OF_MODEL]
+    begins += [f"{name}.{level}/aligned-" for name in names() for level in ("op", "attn")]
+    literal = re.split(r"[*?\[]", pattern)[0]
+    begins = [one for one in begins if one.startswith(literal) or literal.startswith(one)]
+    return any(fnmatchcase(one, pattern[:n]) for one in begins for n in range(len(pattern) + 1))

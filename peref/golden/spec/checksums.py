@@ -55,9 +55,14 @@ def versioned(folder: Path) -> Path | None:
 def checked(folder: Path) -> dict[str, bytes]:
     """Path -> bytes of the golden files in a folder or an archive; every digest checked. Raises Untrue."""
     try:
-        return archived(folder) if is_file(folder) else in_folder(folder)
+        if is_file(folder):
+            return archived(folder)
+        if folder.is_dir():
+            return in_folder(folder)
     except PerefError as error:  # also of a loop of links, a folder that may not be read
         raise Untrue(str(error)) from error
+    expected = f"a folder with {VERSION} and a folder for each encoding, such as golden/ of a checkout"
+    raise Untrue(f"{folder}: nothing is there; expected {expected}, or a file of `golden archive`")
 
 
 def in_folder(folder: Path) -> dict[str, bytes]:

@@ -32,8 +32,8 @@ NAME = re.compile(r"(?!/)(?!.*(^|/)\.\.?(/|$))[!-\[\]-~]{1,500}")
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file. `bits` are as they stand there; bfloat16 has no type in NumPy and is kept as
-    uint16.
+    """One tensor of a file. `bits` are as they stand there, or wide already; bfloat16, which has no type in
+    NumPy, is kept as uint16.
     """
 
     dtype: str
@@ -42,7 +42,7 @@ class Tensor:
     @property
     def wide(self) -> np.ndarray:
         """As float64, or as it is where it is no real number."""
-        if self.dtype == "BF16":
+        if self.dtype == "BF16" and self.bits.dtype == np.uint16:
             return (self.bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
         return self.bits.astype(np.float64) if self.dtype[0] == "F" else self.bits
 
