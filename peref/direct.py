@@ -27,15 +27,14 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
-from peref.config import check_rotary_width
-from peref.encodings import Encoding, fitting, get, names, resolve
+from peref.config import Config, check_rotary_width
+from peref.encodings import Encoding, get, names, resolve
 from peref.errors import Misuse
-from peref.member import FEEDING, Layer, bound, by_hooks, encodings_of, settled, turning
+from peref.member import FEEDING, by_hooks, encodings_of, turning
 from peref.model import PLAIN
 from peref.ops.attention import added
-from peref.ops.place import At, given_place
+from peref.ops.place import At
 from peref.ops.shape import cut, join, only
-from peref.ops.turn import LAYOUTS
 from peref.parameters import learned_settings
 from peref.rng import generator
 from peref.tape import Tape, Var, value
@@ -44,8 +43,6 @@ from peref.xp import Arrays
 # ---------------------------------------------------------------- what was given
 
 
-# where a call says nothing of layers
-ONE_LAYER: Arrays = {"layer": 0, "layers": 1, "earlier": 0, "biased": False, "pairs": "half"}
 Names = tuple[str, ...]
 SOFTMAX = ("", "rotate", "bias", "score", "attend")
 
@@ -130,39 +127,32 @@ def keyed(what: str, arrays: Arrays) -> Arrays:
     return {f"{what}[{n!r}]": a for n, a in arrays.items()}
 
 
-def prepared(
+def single_layer(
     name: str, wanted: Names, facts: Arrays, T: int, options: Arrays, params: Any, seed: int, dtype: Any
-) -> tuple[Layer, Arrays]:
-    """A layer of the encoding, or of several, with facts, L being T where it is None, and options filled in,
-    and its parameters. Raises Misuse where one fills none of `wanted` or does not claim what is asked, and
-    for what does not fit.
+) -> tuple[Config, Arrays]:
+    """A model whose one layer has the encoding, or several, with these facts, L being T where it is None, and
+    the parameters of that. Raises Misuse where an encoding fills none of `wanted` or does not claim what is
+    asked, and for what does not fit.
     """
     for one in encodings_of(name):
         fills_one_of(one, wanted)
-    facts = Arrays(ONE_LAYER, R=None, D=None, causal=True, window=None) | facts
-    facts["L"] = T if facts["L"] is None else facts["L"]
-    for fact in ("H", "L"):
-        check_count(fact, facts[fact])
-        facts[fact] = int(facts[fact])
-    facts["window"] = fitting("window", facts["window"], int | None)
-    given = (settled if wanted == SOFTMAX else resolve)(name, options)
-    model = {"layout": facts["pairs"], "window": facts["window"]}
-    layer = bound(name, given, facts, {}, model)
-    if layer.pe.features and facts.get("x") is None:
+    L, x = (facts.pop(fact, None) for fact in "Lx")
+    check_count("L", T if L is None else L)
+    given = options if wanted == SOFTMAX else resolve(name, options)
+    cfg = Config(((name, given),), T if L is None else L, layers=1, **facts)
+    layer = cfg.layer(0)
+    if layer.pe.features and x is None:
         raise Misuse(f"{name} computes something of the layer's input; give x [B,S,C]")
-    more = learned_settings(layer, facts["H"], facts["L"])
-    return layer, parameters(name, layer.pe, params, seed, dtype, more)
+    more = learned_settings(layer, cfg.H, cfg.L)
+    return cfg, parameters(name, layer.pe, params, seed, dtype, more)
 
 
-def place(
-    name: str, layer: Layer, dtype: Any, T: int, positions: Any, B: Any = None, seg: Any = None, **rest: Any
-) -> At:
+def place(cfg: Config, dtype: Any, T: int, positions: Any, B: Any = None, **rest: Any) -> At:
     """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart.
     Raises Misuse unless it can be there.
     """
-    positions, seg = given_place(B, T, positions, seg, layer.pe.axes, name)
-    at = At.of(T, positions=positions, seg=seg, **rest)
-    layer.check_place(at, dtype)
+    at = cfg.place(B, T, positions, **rest)
+    cfg.check_place(at, dtype)
     return at
 
 
@@ -182,17 +172,11 @@ def last_rows(o: Any, T: int) -> Any:
     return cut(o, first=o.shape[2] - T, stop=o.shape[2], axis=2) if o.shape[2] > T else o
 
 
-def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> int | None:
-    """R, None where the encoding turns nothing."""
-    if layout not in LAYOUTS:
-        raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
-    if not turning(name):
-        if rotary_dim is not None:
-            raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
-        return None
-    R = D if rotary_dim is None else rotary_dim
-    check_rotary_width(R, D)
-    return R
+def of_rotation(D: int, rotary_dim: int | None, layout: str) -> Arrays:
+    """Rotary width and layout as facts of a model. Raises Misuse for a width that cannot turn."""
+    if rotary_dim is not None:
+        check_rotary_width(rotary_dim, D)
+    return {"R": rotary_dim, "layout": layout}
 
 
 # ---------------------------------------------------------------- the calls
@@ -222,10 +206,10 @@ def rotate(
     for an encoding that turns nothing and sizes that do not fit.
     """
     (dtype, facts), (B, S) = sizes_of(q, k), k.shape[::2]
-    facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "L": L}
-    layer, p = prepared(name, ("rotate",), facts, S, options, params, seed, dtype)
-    at = of_last(place(name, layer, dtype, S, positions, B, n=n), q.shape[2])
-    rotary, keys = hooks.rotation(layer.pe, p, at.i, at.n), hooks.rotation_of_keys(layer.pe, p, k, at)
+    facts |= of_rotation(q.shape[3], rotary_dim, layout) | {"L": L}
+    cfg, p = single_layer(name, ("rotate",), facts, S, options, params, seed, dtype)
+    pe, at = cfg.encoding(0), of_last(place(cfg, dtype, S, positions, B, n=n), q.shape[2])
+    rotary, keys = hooks.rotation(pe, p, at.i, at.n), hooks.rotation_of_keys(pe, p, k, at)
     return hooks.turn_heads(PLAIN, q, k, rotary, layout=layout, keys=keys)
 
 
@@ -248,10 +232,11 @@ def bias(
     length trained for, T unless given. Raises Misuse for an encoding that adds no function of distance.
     """
     T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
-    facts = {"H": heads, "causal": causal, "L": L}
-    layer, p = prepared(name, ("bias",), facts, T, options, params, seed, dtype)
-    at = place(name, layer, dtype, T, positions, causal=causal)
-    table = hooks.distance_table(PLAIN, layer.pe, p, at.distances)
+    check_count("heads", heads)
+    facts = {"H": heads, "C": heads, "causal": causal, "L": L}
+    cfg, p = single_layer(name, ("bias",), facts, T, options, params, seed, dtype)
+    at = place(cfg, dtype, T, positions)
+    table = hooks.distance_table(PLAIN, cfg.encoding(0), p, at.distances)
     return only(added(table, None, None, None, at=at, B=1, H=heads, dtype=dtype))
 
 
@@ -298,12 +283,13 @@ def attention(
     encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
     (dtype, facts), (B, S), name = sizes_of(q, k, v, x), k.shape[::2], by_hooks(name)
-    facts |= {"R": width_of_rotation(name, q.shape[3], rotary_dim, layout), "pairs": layout, "L": L, "x": x}
+    facts |= {"causal": causal, "window": window, "L": L, "x": x}
+    facts |= of_rotation(q.shape[3], rotary_dim, layout if turning(name) else "half")
     if beside := sorted(options.keys() & FEEDING):
         raise Misuse(f"{beside[0]} is {options[beside[0]]}, but this is attention alone; leave it out")
-    seen = {"causal": causal, "window": window}
-    layer, p = prepared(name, SOFTMAX, facts | seen, S, options, params, seed, dtype)
-    at = layer.place(place(name, layer, dtype, S, positions, B, seg, n=n, **seen))
+    cfg, p = single_layer(name, SOFTMAX, facts, S, options, params, seed, dtype)
+    layer = cfg.layer(0)
+    at = layer.place(place(cfg, dtype, S, positions, B, seg=seg, n=n))
     T, q = q.shape[2], as_many(q, S) if layer.pe.features else q  # something of every token
     at = of_last(at, q.shape[2])
     how = layer.of_heads(p, layer.factor(at.i))
@@ -345,12 +331,11 @@ def score(
     Raises Misuse for an encoding that adds no such thing, and sizes that do not fit.
     """
     (dtype, facts), (B, S), T = sizes_of(q, k, None, x), k.shape[::2], q.shape[2]
-    seen = {"causal": causal, "window": window}
-    facts |= {"L": L, "x": x}
-    layer, p = prepared(name, ("score",), facts | seen, S, options, params, seed, dtype)
-    at = place(name, layer, dtype, S, positions, B, seg, **seen)
-    f, q = hooks.features(PLAIN, layer.pe, p, x, at)[0], as_many(q, S)  # something of every token
-    terms = hooks.score_terms(PLAIN, layer.pe, p, q, k, f, at)
+    facts |= {"causal": causal, "window": window, "L": L, "x": x}
+    cfg, p = single_layer(name, ("score",), facts, S, options, params, seed, dtype)
+    pe, at = cfg.encoding(0), place(cfg, dtype, S, positions, B, seg=seg)
+    f, q = hooks.features(PLAIN, pe, p, x, at)[0], as_many(q, S)  # something of every token
+    terms = hooks.score_terms(PLAIN, pe, p, q, k, f, at)
     return last_rows(added(None, *terms, at=at, B=B, H=facts["H"], dtype=dtype), T)
 
 
@@ -370,9 +355,8 @@ def embed(
     """
     T, dtype = counted_tokens(tokens, positions), real(keyed("params", params or {}))
     check_count("width", width)
-    facts = {"H": 1, "C": width, "L": L}
-    layer, p = prepared(name, ("embed",), facts, T, options, params, seed, dtype)
-    return hooks.position_rows(layer.pe, p, place(name, layer, dtype, T, positions).i)
+    cfg, p = single_layer(name, ("embed",), {"H": 1, "C": width, "L": L}, T, options, params, seed, dtype)
+    return hooks.position_rows(cfg.encoding(0), p, place(cfg, dtype, T, positions).i)
 
 
 def mix(
@@ -401,18 +385,15 @@ def mix(
         raise Misuse(f"x is {list(x.shape)}; expected [B, T, C], the layer's input")
     B, T, C = x.shape
     check_count("heads", heads)
-    check_count("head_width", 1 if head_width is None else head_width)
-    if head_width is None and C % heads:
-        raise Misuse(f"width {C} does not divide by {heads} heads; change one, or give head_width")
-    facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C, "L": L}
-    layer, p = prepared(name, ("mix",), facts, T, options, params, seed, dtype)
-    at = place(name, layer, dtype, T, positions, B, seg)
+    facts = {"H": heads, "D": head_width, "C": C, "L": L}
+    cfg, p = single_layer(name, ("mix",), facts, T, options, params, seed, dtype)
+    pe, at = cfg.encoding(0), place(cfg, dtype, T, positions, B, seg=seg)
     if state:
         nothing = np.zeros((B, 1, C), dtype)
-        fresh = hooks.mixed_from(PLAIN, layer.pe, hooks.off_tape(p), nothing, At.of(1), {})[1]
+        fresh = hooks.mixed_from(PLAIN, pe, hooks.off_tape(p), nothing, At.of(1), {})[1]
         real(keyed("state", state), dtype)
         shaped_like(f"state given to {name}", state, fresh, "give what the call before returned, or {}")
-    y, last = hooks.mixed_from(PLAIN, layer.pe, p, x, at, state or {})
+    y, last = hooks.mixed_from(PLAIN, pe, p, x, at, state or {})
     return y if state is None else (y, last)
 
 

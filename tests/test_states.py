@@ -7,9 +7,9 @@ import pytest
 from check import gradient, same
 
 import peref
-from peref import direct, hooks
+from peref import hooks
 from peref.backends import cuda
-from peref.encodings import bind, get, names
+from peref.encodings import SHOWN, bind, get, names
 from peref.errors import Misuse
 from peref.ops.place import At
 from peref.tape import Op
@@ -37,7 +37,9 @@ joined = Op(joined_forward, joined_backward)
 
 def bound(name):
     """The encoding in a layer of these sizes, its options at their defaults."""
-    return bind(get(name), direct.ONE_LAYER | {"H": H, "D": D, "C": C, "L": T, "causal": True}, {})
+    return bind(
+        get(name), SHOWN | {"H": H, "D": D, "C": C, "L": T} | {"layer": 0, "layers": 1, "earlier": 0}, {}
+    )
 
 
 def layer(name, seed=0):
