@@ -97,7 +97,7 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
         return one_token(this, layer, x, old or {})
     w, sublayer = this.weights[layer], mixer if this.cfg.encoding(layer).mix else self_attention
     if isinstance(x, tuple):
-        x, h = next_input(this, w, x[0], x[1], "", "norm1")  # [B,T,C] each
+        x, h = next_input(this, w, x[0], x[1], "input", "norm1")  # [B,T,C] each
     else:
         h = entering(this, w, "norm1", x)  # [B,T,C]
     y, new = sublayer(this, layer, h, old)  # [B,T,C]
@@ -184,16 +184,16 @@ def mixer(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
 
 def feed_forward(this: Pass, layer: int, x: Any, residual: Any) -> Any:
     """residual + W_down(f(W_gate x) W_up x), or without a gate W_down f(W_up x), f the activation; the two
-    as a pair where the next layer adds them (Pass.apart).
+    as a pair where the next layer adds them (Pass.adds_later).
     """
     be, cfg, w, experts = this.be, this.cfg, this.weights[layer], this.cfg.layer(layer).experts
     fused = cfg.activation in FUSED and cfg.norm_place == "before" and cfg.residual_factor == 1
     if fused and not experts:
         *gate, up = inner(this, w, x)
         down = w["down.weight"], w.get("down.bias")
-        apart = this.apart and layer + 1 < cfg.layers
-        y = be.activated_linear(up, gate[0] if gate else None, *down, None if apart else residual)  # [B,T,C]
-        return (residual, y) if apart else y
+        later = this.adds_later and layer + 1 < cfg.layers
+        y = be.activated_linear(up, gate[0] if gate else None, *down, None if later else residual)  # [B,T,C]
+        return (residual, y) if later else y
     y = be.note("ffn", of_experts(this, w, x) if experts else dense(this, w, x))  # [B,T,C]
     return add(residual, leaving(this, w, "after2", y))
 

@@ -66,8 +66,8 @@ class Layer:
         """What decides which keys a query sees, and whether a cache keeps every key beside global tokens:
         where what lies between two keys may be read.
         """
-        apart = not self.pe.score and not self.pe.attend  # each key is read by itself
-        return self.window, self.chunk, self.global_tokens, bool(self.global_tokens) and not apart
+        reads_between = bool(self.pe.score or self.pe.attend)
+        return self.window, self.chunk, self.global_tokens, bool(self.global_tokens) and reads_between
 
     def place(self, at: At) -> At:
         """The place as this layer sees it."""

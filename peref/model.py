@@ -73,7 +73,7 @@ def forward(
     [B,T,C]) may make something else of what leaves the last layer.
     """
     this = pass_over(cfg, params, tokens, at or cfg.place(*tokens.shape, **place), be, memory)
-    this = replace(this, apart=be.add_norm is not None)
+    this = replace(this, adds_later=be.add_norm is not None)
     x = embed(this, tokens)  # [B,T,C]
     for layer in range(cfg.layers):
         x, _ = block(this, layer, x, None)  # [B,T,C]

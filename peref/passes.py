@@ -56,7 +56,7 @@ class Pass:
     across: Arrays  # what layers hand on
     memory: Memory | None = None
     beside: Cross | None = None  # which of its tokens each of these sees
-    apart: bool = False  # a layer may hand on x as two parts, which the next adds as it norms them
+    adds_later: bool = False  # a layer may hand on x as two parts, which the next adds as it norms them
 
 
 def turning_at(be: Backend, pe: Encoding, p: Arrays, place: At) -> tuple[Any, Callable | None]:

@@ -34,20 +34,20 @@ def positions_of(given: Any, B: int | None, T: int, axes: int | None = 1, named:
     """
     i, rows = exact(np.asarray(given)), 1 if B is None else B
     several = i[:, None] if i.ndim == 2 else i  # [A,1,T] or [A,B,T]
-    apart = B is not None and several.ndim == 3 and several.shape[1:] in ((1, T), (B, T))
+    has_axes = B is not None and several.ndim == 3 and several.shape[1:] in ((1, T), (B, T))
     if i.dtype.kind in "iuf":
         if i.shape == (B, T) and B == axes != 1:
             what = f"positions are {list(i.shape)}, of {B} sequences or of {B} axes"
             raise Misuse(f"{what}; give [1, {B}, {T}] or [{B}, 1, {T}]")
         if i.shape in ((T,), (B, T)):
             return i
-        if apart and i.ndim == 3 and len(i) == 1:
+        if has_axes and i.ndim == 3 and len(i) == 1:
             return np.broadcast_to(i[0], (rows, T))
-        if apart and len(several) > 1 and axes in (None, len(several)):
+        if has_axes and len(several) > 1 and axes in (None, len(several)):
             return np.broadcast_to(several, (len(several), rows, T))
     wanted = f"[{T}]" if B is None else f"[{T}] or [{B}, {T}]"
     wanted += "" if B is None or axes == 1 else f" or [{axes or 'A'}, {B}, {T}]"
-    more = f"; {named} cannot tell {len(several)} axes apart" if named and apart else ""
+    more = f"; {named} cannot tell {len(several)} axes apart" if named and has_axes else ""
     what = f"positions are {i.dtype}{list(i.shape)}; expected numbers {wanted}"
     raise Misuse(f"{what}, one for each token{more}")
 
@@ -210,7 +210,7 @@ class At:
         return np.where(self._segments == 0, 0, np.cumsum(self._slots % min(chunk, self.S) == 0, 1))
 
     @property
-    def apart(self) -> Any:
+    def numbers(self) -> Any:
         """Which keys a query sees without global tokens: those of its own number, but 0. None: all."""
         return self.seg if self.parts is None else self.parts
 
@@ -271,9 +271,9 @@ class At:
         back = xp.arange(self.S - self.T, self.S)[:, None] - xp.arange(self.S)  # [T,S], in slots
         past = back >= 0 if self.causal else back == back
         seen = past if self.window is None else past & (abs(back) < self.window)
-        if self.apart is None and self.everywhere is None:
+        if self.numbers is None and self.everywhere is None:
             return seen
-        seen = self._beside(seen, self.apart)
+        seen = self._beside(seen, self.numbers)
         if self.everywhere is None:
             return seen
         anyone = self.everywhere[:, None, self.S - self.T :, None] | self.everywhere[:, None, None, :]
@@ -298,7 +298,7 @@ class At:
         if self.window is not None:
             window = min(self.window, self.S)
             first, stop = np.maximum(first, t - window + 1), np.minimum(stop, t + window)
-        first, stop = self._cut(first, stop, self.apart)
+        first, stop = self._cut(first, stop, self.numbers)
         if self.everywhere is not None:
             begin, end = self._cut(*past, self.seg)
             first = np.where(begin < end, begin, 0)
@@ -326,7 +326,7 @@ class At:
             return like(self.host.distances, self.i)
         if not self.consecutive:
             return self._distinct[0]
-        if self.apart is not None or self.everywhere is not None:
+        if self.numbers is not None or self.everywhere is not None:
             (first, stop), slot = np.moveaxis(self.spans, 2, 0), np.arange(self.S - self.T, self.S)
             seen = first < stop
             return np.arange(((slot - stop + 1) * seen).min(), ((slot - first) * seen).max() + 1)
@@ -342,8 +342,8 @@ class At:
             return like(self.host.index, self.i)
         if not self.consecutive:
             return self._distinct[1]
-        apart = np.arange(self.S - self.T, self.S)[:, None] - np.arange(self.S)
-        return np.clip(apart - self.distances[0], 0, len(self.distances) - 1)
+        d = np.arange(self.S - self.T, self.S)[:, None] - np.arange(self.S)
+        return np.clip(d - self.distances[0], 0, len(self.distances) - 1)
 
     @cached_property
     def _distinct(self) -> tuple[Any, Any]:
@@ -351,11 +351,10 @@ class At:
         if self.i.ndim > 2:
             what = "a function of distance needs one position for each token"
             raise Misuse(f"{what}, got {self.i.shape[0]} axes")
-        apart = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]
-        see = self.see if self.see.ndim == 2 else self.see[:, 0]
-        apart, see = np.broadcast_arrays(apart, see)
-        d = np.unique(apart[see]) if see.any() else np.zeros(1, apart.dtype)
-        return d, np.clip(np.searchsorted(d, apart), 0, len(d) - 1)
+        d = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]
+        d, see = np.broadcast_arrays(d, self.see if self.see.ndim == 2 else self.see[:, 0])
+        distinct = np.unique(d[see]) if see.any() else np.zeros(1, d.dtype)
+        return distinct, np.clip(np.searchsorted(distinct, d), 0, len(distinct) - 1)
 
     @cached_property
     def runs(self) -> Any:
