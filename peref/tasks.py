@@ -111,13 +111,9 @@ TASKS = {
 }
 
 
-class Batch(NamedTuple):
-    """Sources and their answers, all [B, longest + 1]."""
-
-    source: np.ndarray
-    seg: np.ndarray  # of the source, 0 is padding
-    tokens: np.ndarray  # the answer behind its begin mark
-    targets: np.ndarray  # what follows each token; -1 where nothing is asked
+def padded(rows: Iterable[Any], width: int, fill: int) -> np.ndarray:
+    """These rows, each with `fill` behind it, [B,width]."""
+    return np.array([[*row, *[fill] * (width - len(row))] for row in rows], int)
 
 
 @dataclass(frozen=True)
@@ -203,24 +199,14 @@ class Exercise:
             raise Misuse(f"a source has {len(letters)} letters; expected at most {self.longest}")
         return [*letters, BEGIN if self.alone else END], [*self.task.answer(letters), END]
 
-    def batch(self, sources: Iterable[Any]) -> Batch:
-        """These letters with their answers."""
-        rows = [self.of_letters(letters) for letters in sources]
-        found = Batch(*(np.full((len(rows), self.longest + 1), fill) for fill in (PADDING, 0, PADDING, -1)))
-        for (question, wanted), source, seg, tokens, targets in zip(rows, *found, strict=True):
-            source[: len(question)], seg[: len(question)] = question, 1
-            tokens[: len(wanted)], targets[: len(wanted)] = [BEGIN, *wanted[:-1]], wanted
-        return found
-
     def asked(self, samples: Iterable[Any]) -> tuple[Any, np.ndarray]:
-        """What a model reads of samples, tokens [B,T] or (source, seg, tokens), and targets [B,T], -1 where
-        nothing is asked.
+        """What a model reads of samples, tokens [B,T], or of a pair (source, seg, tokens), seg being 0 at
+        padding and tokens the answers behind their begin mark; and targets [B,T], what follows each of these,
+        -1 where nothing is asked.
         """
-        if not self.alone:
-            *inputs, targets = self.batch(samples)
-            return tuple(inputs), targets
-        rows = list(samples)
-        tokens, targets = (np.full((len(rows), self.tokens), fill) for fill in (PADDING, -1))
-        for (said, wanted), row, asked in zip(rows, tokens, targets, strict=True):
-            row[: len(said)], asked[: len(wanted)] = said, wanted
-        return tokens, targets
+        read, wanted = zip(*(samples if self.alone else map(self.of_letters, samples)), strict=True)
+        source, targets = padded(read, self.tokens, PADDING), padded(wanted, self.tokens, -1)
+        if self.alone:
+            return source, targets
+        tokens = padded([[BEGIN, *answer[:-1]] for answer in wanted], self.tokens, PADDING)
+        return (source, (source != PADDING).astype(int), tokens), targets

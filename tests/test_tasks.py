@@ -55,7 +55,8 @@ HELD_OUT = ["puvxr", "hbuzl"]
 
 
 def test_a_batch_asks_each_letter_and_the_end():
-    source, seg, tokens, targets = (a.tolist() for a in REVERSE.batch([b"abc", b"zyxwv"]))
+    inputs, targets = REVERSE.asked([b"abc", b"zyxwv"])
+    source, seg, tokens, targets = (a.tolist() for a in (*inputs, targets))
     a, z = 97, 122
     assert source == [[a, a + 1, a + 2, 3, 0, 0], [z, z - 1, z - 2, z - 3, z - 4, 3]]
     assert seg == [[1, 1, 1, 1, 0, 0], [1] * 6]
@@ -68,8 +69,8 @@ def test_batches_are_samples_one_after_another():
     recipe = Recipe(batch=3, accumulate=2, seed=4)
     for step, part, first in ((1, 0, 0), (1, 1, 3), (2, 0, 6)):
         inputs, targets = lesson(pair_of(), recipe, REVERSE, step, part)
-        want = REVERSE.batch(REVERSE.sample(4, index) for index in range(first, first + 3))
-        for a, b in zip((*inputs, targets), want, strict=True):
+        want, asked = REVERSE.asked(REVERSE.sample(4, index) for index in range(first, first + 3))
+        for a, b in zip((*inputs, targets), (*want, asked), strict=True):
             same(a, b, 0)
 
 
@@ -284,7 +285,7 @@ def test_exact_match_is_that_of_answers_written_token_by_token(tmp_path):
     pair, p, _ = weights_of(run)
     row = exact_match(pair, p, two, 60)
     held = [two.held_out(index) for index in range(60)]
-    batch = two.batch(held)
+    inputs, targets = two.asked(held)
     right = sum(answer(pair, p, [*letters, END], 3) == [*letters[::-1], END] for letters in held)
     assert 0 < right < 60, right
     assert row["exact"] == right / 60
@@ -292,8 +293,8 @@ def test_exact_match_is_that_of_answers_written_token_by_token(tmp_path):
     root = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     same_numbers(row["low"], (share + z * z / (2 * n) - root) / (1 + z * z / n), 1e-4)
     same_numbers(row["high"], (share + z * z / (2 * n) + root) / (1 + z * z / n), 1e-4)
-    logits = answered(pair, p, *batch[:3])
-    loss, _ = model.PLAIN.cross_entropy(logits, batch.targets)
+    logits = answered(pair, p, *inputs)
+    loss, _ = model.PLAIN.cross_entropy(logits, targets)
     same_numbers(row["loss"], float(loss), 1e-5)
 
 
@@ -302,7 +303,7 @@ def test_exact_match_is_that_of_answers_written_token_by_token(tmp_path):
     [
         (lambda: Exercise("revers", 4), "unknown task 'revers'; did you mean 'reverse'"),
         (lambda: Exercise("reverse", 0), "the length of a source is 0; expected at least 1"),
-        (lambda: REVERSE.batch([b"abcdef"]), "a source has 6 letters; expected at most 5"),
+        (lambda: REVERSE.asked([b"abcdef"]), "a source has 6 letters; expected at most 5"),
     ],
 )
 def test_what_is_refused(call, word):
