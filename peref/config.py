@@ -147,8 +147,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, kind in OF_FIELDS.items():
-            given = getattr(self, name)
-            if given is not None or getattr(Config, name) is not None:
+            if (given := getattr(self, name)) is not getattr(Config, name):
                 self._fill(name, fitting(name, given, kind))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window", "experts", "experts_chosen"):
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:

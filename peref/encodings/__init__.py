@@ -178,13 +178,10 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
                 raise Misuse(f"encoding '{name}' has no option '{key}' any more; {gone}")
             raise Misuse(f"encoding '{name}' has no option '{key}'{did_you_mean(key, known, has)}")
     found = {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
+    sizes = f"a finite number, 0 or from {SMALLEST_OPTION:g} to {LARGEST_OPTION:g} in size"
     for key, value in found.items():
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and not (
-                number == 0 or SMALLEST_OPTION <= abs(number) <= LARGEST_OPTION
-            ):
-                raise Misuse(
-                    f"option {key} of {name} is {number}; expected a finite number, 0 or "
-                    f"from {SMALLEST_OPTION:g} to {LARGEST_OPTION:g} in size"
-                )
+            real = isinstance(number, (int, float)) and number != 0
+            if real and not SMALLEST_OPTION <= abs(number) <= LARGEST_OPTION:
+                raise Misuse(f"option {key} of {name} is {number}; expected {sizes}")
     return found

@@ -19,10 +19,8 @@ def check_module(module: Any) -> None:
     """Raises Misuse unless the module's ENCODING is an Encoding that can be bound."""
     encoding = getattr(module, "ENCODING", None)
     text = ast.parse(module.__loader__.get_data(module.__file__))
-    here = (
-        f"{module.__file__}, line "
-        f"{next((node.lineno for node in text.body if 'ENCODING' in written(node)), 1)}"
-    )
+    first = next((node.lineno for node in text.body if "ENCODING" in written(node)), 1)
+    here = f"{module.__file__}, line {first}"
     if not isinstance(encoding, Encoding):
         said = "there is no ENCODING" if encoding is None else f"ENCODING is a {type(encoding).__name__}"
         raise Misuse(f"{here}: {said}; expected ENCODING = Encoding(...), the record of peref.encodings")
@@ -53,18 +51,13 @@ def check_functions(encoding: Encoding, here: str) -> None:
             called = f"it is called with {ARGUMENTS[name]}"
             raise Misuse(f"{line}: {name} takes {takes} arguments before its settings (after a *); {called}")
         for setting, a in settings(function).items():
-            if a.default is a.empty and setting not in FACTS:
-                raise Misuse(
-                    f"{line}: {setting} is no fact of a model ({', '.join(FACTS)}); an option has a default"
-                )
-            if a.default is not a.empty and (
-                setting in FACTS or defaults.setdefault(setting, a.default) != a.default
-            ):
-                raise Misuse(
-                    f"{line}: {setting} "
-                    f"{'is a fact of the model' if setting in FACTS else 'has two defaults'}; give the "
-                    "option another name"
-                )
+            is_fact, is_option = setting in FACTS, a.default is not a.empty
+            if not is_fact and not is_option:
+                has = f"{setting} is no fact of a model ({', '.join(FACTS)})"
+                raise Misuse(f"{line}: {has}; an option has a default")
+            if is_option and (is_fact or defaults.setdefault(setting, a.default) != a.default):
+                why = "is a fact of the model" if is_fact else "has two defaults"
+                raise Misuse(f"{line}: {setting} {why}; give the option another name")
         try:
             for option, (default, kind) in options_of(function).items():
                 fitting(option, default, kind)

@@ -55,29 +55,21 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...],
     becomes a tuple, NumPy's numbers Python's.
     """
+    if type(value) is kind:  # nearly always
+        return value
     kinds = kinds_of(kind)
+    value = value.item() if isinstance(value, (np.floating, np.integer)) else value
     if type(value) in kinds:
         return value
-    if get_origin(kind) is Literal:
-        if value in get_args(kind):
-            return value
-        raise Misuse(f"option {name} is {value!r}; expected one of: {', '.join(map(str, get_args(kind)))}")
-    value = value.item() if isinstance(value, (np.floating, np.integer)) else value
-    if type(value) in kinds or (value is None and type(None) in kinds):
-        return value
-    if (
-        float in kinds
-        and isinstance(value, int)
-        and not isinstance(value, bool)
-        and abs(value) < sys.float_info.max
-    ):
+    if float in kinds and type(value) is int and abs(value) < sys.float_info.max:
         return float(value)
     for k in kinds:
         if get_origin(k) is Literal and value in get_args(k):
             return value
         if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
             return tuple(fitting(name, number, get_args(k)[0]) for number in value)
-    raise Misuse(f"option {name} is {value!r}; expected {wanted(kind)}")
+    choices = ", ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else ""
+    raise Misuse(f"option {name} is {value!r}; expected {f'one of: {choices}' if choices else wanted(kind)}")
 
 
 BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
@@ -106,15 +98,11 @@ def within_reach(name: str, i: Any, dtype: Any, *, first: float, last: float, ap
     asked, where = f"{name}: positions {i.min()} to {i.max()} were asked for", f"in {np.dtype(dtype)}"
     if not (first <= i.min() and i.max() <= last):
         begins, ends = math.ceil(first), math.floor(last)
-        raise Misuse(
-            f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another "
-            "dtype may move that"
-        )
+        reach = f"it begins at {begins}, goes to {ends} and ends there"
+        raise Misuse(f"{asked}; {where} {reach}; its options or another dtype may move that")
     if not i.max() - i.min() <= apart:
-        raise Misuse(
-            f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use "
-            "another dtype"
-        )
+        reach = f"they may be {math.floor(apart)} apart"
+        raise Misuse(f"{asked} at once; {where} {reach}; decode them in pieces, or use another dtype")
 
 
 def positive(name: str, **numbers: float | None) -> None:

@@ -314,9 +314,8 @@ def attend(
 
 def claims(*, position: Position = "none"):
     """What holds with any option, and products of q and k alone where blocks have no position."""
-    return frozenset(
-        {"shift", "real_positions", "any_length"} | ({"products"} if position == "none" else set())
-    )
+    more = {"products"} if position == "none" else set()
+    return frozenset({"shift", "real_positions", "any_length"} | more)
 
 
 ENCODING = Encoding(

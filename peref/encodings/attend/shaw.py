@@ -51,10 +51,8 @@ def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_h
     """
     positive("shaw", max_distance=max_distance)
     shape = (*((H,) if across_heads == "own" else ()), 2 * max_distance + 1, D)
-    return {
-        name: 0.02 * rng.standard_normal(shape)
-        for name in (("key", "value") if tables == "both" else ("key",))
-    }
+    names = ("key", "value") if tables == "both" else ("key",)
+    return {name: 0.02 * rng.standard_normal(shape) for name in names}
 
 
 def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, H, D, max_distance: int = 16, tables: Tables = "both"):

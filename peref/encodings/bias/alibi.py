@@ -99,15 +99,10 @@ def init(
     across_layers=shared where slopes are fixed, and for a max_bias below 0 or above 1000.
     """
     if across_layers == "shared" and slopes == "fixed":
-        raise Misuse(
-            "alibi: across_layers is shared, but slopes is fixed, the same in every layer; leave it out, "
-            "or set slopes=learned or sides"
-        )
-    return (
-        {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)}
-        if (rows := SLOPE_ROWS[slopes])
-        else {}
-    )
+        what = "alibi: across_layers is shared, but slopes is fixed, the same in every layer"
+        raise Misuse(f"{what}; leave it out, or set slopes=learned or sides")
+    rows = SLOPE_ROWS[slopes]
+    return {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)} if rows else {}
 
 
 def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):

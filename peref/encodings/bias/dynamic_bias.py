@@ -87,12 +87,8 @@ def bias(
 
 def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
     """Every parameter with across_layers=shared."""
-    parts = [
-        f"{name}.{part}"
-        for n in range(1, depth + 2)
-        for name in (n, f"norm{n}")
-        for part in ("weight", "bias")
-    ]
+    names = [name for n in range(1, depth + 2) for name in (n, f"norm{n}")]
+    parts = [f"{name}.{part}" for name in names for part in ("weight", "bias")]
     return frozenset(parts if across_layers == "shared" else ())
 
 

@@ -67,9 +67,8 @@ def bias(be, p, d, *, L, causal, max_distance: int | None = None):
 
 def claims(*, max_distance: int | None = None):
     """Shift, two_sided and window; with a max_distance, beyond which distances share entries, any_length."""
-    return frozenset(
-        {"shift", "two_sided", "window"} | ({"any_length"} if max_distance is not None else set())
-    )
+    more = set() if max_distance is None else {"any_length"}
+    return frozenset({"shift", "two_sided", "window"} | more)
 
 
 ENCODING = Encoding(

@@ -159,6 +159,7 @@ def init(
     if dt_min > dt_max:
         raise Misuse(f"mamba: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
     N, E = state_size, expand * C
+    normed = (("down", rank), ("b", N), ("c", N)) if norms == "rms" else ()
     dt = np.exp(rng.uniform(math.log(dt_min), math.log(dt_max), E))
     return {
         "x.weight": initial(rng, E, C),
@@ -173,11 +174,7 @@ def init(
         "A_log": np.log(np.arange(1.0, N + 1)) * np.ones((E, 1)),
         "D": np.ones(E),
         "o.weight": initial(rng, C, E),
-        **(
-            {f"{name}.norm": np.ones(n) for name, n in (("down", rank), ("b", N), ("c", N))}
-            if norms == "rms"
-            else {}
-        ),
+        **{f"{name}.norm": np.ones(n) for name, n in normed},
     }
 
 

@@ -289,10 +289,8 @@ def init(
     if dt_min > dt_max:
         raise Misuse(f"s4d: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
     if state_size % 2:
-        raise Misuse(
-            f"s4d: state_size is {state_size}; expected an even number, of each pair of conjugates one is "
-            "kept"
-        )
+        wanted = "an even number, of each pair of conjugates one is kept"
+        raise Misuse(f"s4d: state_size is {state_size}; expected {wanted}")
     A = spectrum(start, state_size)
     each = np.ones((C, 1))
     return {

@@ -49,10 +49,8 @@ def init(rng, *, H, C, D, buckets: int = 32, max_distance: int = 128):
     or too few buckets, and for a max_distance that leaves no logarithmic part or is 2**31 or more.
     """
     if buckets % 2 or buckets < 4 or not buckets // 2 + 1 < max_distance < 2**31:
-        raise Misuse(
-            f"deberta: buckets={buckets} and max_distance={max_distance}; expected an even number from 4 on, "
-            "and max_distance above buckets / 2 + 1 and below 2**31"
-        )
+        wanted = "an even number from 4 on, and max_distance above buckets / 2 + 1 and below 2**31"
+        raise Misuse(f"deberta: buckets={buckets} and max_distance={max_distance}; expected {wanted}")
     return {
         "table": 0.02 * rng.standard_normal((2 * buckets, C)),
         "key.weight": initial(rng, H * D, C),
