@@ -69,7 +69,7 @@ def generate(
     """Yield `count` tokens that follow `prompt`, a sequence of at least one token; `memory` is what a decoder
     behind an encoder attends to. A pure function of its arguments.
 
-    Raises Misuse as check_request does, and Diverged for weights that give no finite numbers.
+    Raises Misuse as check_generation does, and Diverged for weights that give no finite numbers.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
     dtype = next((a.dtype for a in params.values()), np.float64)
