@@ -990,3 +990,40 @@ def test_units_are_dealt_once_each_and_a_failure_is_told():
     run(seen[:0], 8)
     with pytest.raises(MemoryError):
         run(seen, 1 << 60)
+
+
+def test_threads_count_no_users_of_what_they_share():
+    """One number for an array, which all threads would change for every row that they take."""
+    from llvmlite import ir
+    from numba import njit, types
+    from numba.extending import intrinsic
+
+    from peref.backends.numba.kernel import INNER
+    from peref.backends.numba.threads import in_parallel
+
+    @intrinsic
+    def counter(typingctx, x):
+        """Where the number of users of x is counted, or 0."""
+
+        def codegen(context, b, sig, args):
+            found = context.make_array(sig.args[0])(context, b, args[0])
+            return b.ptrtoint(found.meminfo, ir.IntType(64))
+
+        return types.int64(x), codegen
+
+    @njit(**INNER)
+    def body(unit, found, x, made):
+        found[unit, 0], found[unit, 1] = counter(x[unit]), counter(made[unit])
+        found[unit, 2] = counter(np.empty(8))
+        x[unit] += made[unit]
+
+    @njit
+    def run(found, x):
+        made = np.ones_like(x)
+        in_parallel(body, len(found), (found, x, made))
+
+    found, x = np.ones((1000, 3), np.int64), np.ones((1000, 4))
+    run(found, x)
+    assert (found[:, :2] == 0).all()
+    assert (found[:, 2] != 0).all()
+    assert (x == 2).all()

@@ -50,6 +50,17 @@ def worker(context, module, compiled, kinds, shared):
     return found
 
 
+def borrowed(context, b, kind, x):
+    """x as a unit is given it: nobody counts the users of an array. The caller keeps it, and all threads
+    would change that one number for each row that a loop takes.
+    """
+    if not isinstance(kind, types.Array):
+        return x
+    array = context.make_array(kind)(context, b, x)
+    array.meminfo = ir.Constant(array.meminfo.type, None)
+    return array._getvalue()
+
+
 @intrinsic
 def in_parallel(typingctx, body, count, given):
     """body(unit, *given) for every unit below count. Raises MemoryError where a body fails: nothing else
@@ -62,7 +73,7 @@ def in_parallel(typingctx, body, count, given):
         compiled = body.dispatcher.get_compile_result(types.void(types.int64, *kinds))
         context.active_code_library.add_linking_library(compiled.library)
         values = [
-            context.cast(b, b.extract_value(args[2], k), a, z)
+            borrowed(context, b, z, context.cast(b, b.extract_value(args[2], k), a, z))
             for k, (a, z) in enumerate(zip(given.types, kinds, strict=True))
         ]
         shared = ir.LiteralStructType([I64, I64, I64, *(v.type for v in values)])
