@@ -994,10 +994,10 @@ def test_units_are_dealt_once_each_and_a_failure_is_told():
 
 def test_threads_count_no_users_of_what_they_share():
     """One number for an array, which all threads would change for every row that they take."""
-    from llvmlite import ir
     from numba import njit, types
     from numba.extending import intrinsic
 
+    from peref.backends.numba.emit import I64
     from peref.backends.numba.kernel import INNER
     from peref.backends.numba.threads import in_parallel
 
@@ -1007,7 +1007,7 @@ def test_threads_count_no_users_of_what_they_share():
 
         def codegen(context, b, sig, args):
             found = context.make_array(sig.args[0])(context, b, args[0])
-            return b.ptrtoint(found.meminfo, ir.IntType(64))
+            return b.ptrtoint(found.meminfo, I64)
 
         return types.int64(x), codegen
 
