@@ -5,6 +5,7 @@ Column-major: element (i, j) of a matrix of leading dimension ld stands at i + j
 operand is stored the other way round. alpha and beta are addresses, on the host or, in that pointer mode, on
 the device. Setting a stream takes the workspace away. What it refuses, cuBLAS refuses: a leading dimension
 below the number of stored rows, sizes below zero, a batch of outputs at stride 0.
+Stricter: products of a capture that may run side by side must have two workspaces.
 """
 
 import ctypes
@@ -49,6 +50,7 @@ class Library:
 
     def __init__(self):
         self.asked, self.handles = [], {}
+        self.users = {}  # of each workspace the last capture that used it, and its node
         names = (
             "cublasCreate_v2",
             "cublasDestroy_v2",
@@ -113,6 +115,9 @@ class Library:
             )
         if stream.is_capturing() and state.workspace is None:
             raise RuntimeError("cuBLAS allocates a workspace inside the capture")
+        last = self.users.get(state.workspace)
+        if last and last[0] is stream.capture and last[1] not in stream.behind():
+            raise RuntimeError("two products that may run side by side have one workspace")
         if real(kc).itemsize < 4 and state.math != 16:
             raise RuntimeError(
                 "cuBLAS may add parts of a sum in the narrow type of the result: cublasSetMathMode was not "
@@ -134,6 +139,8 @@ class Library:
 
         line = at_address(C, ((count - 1) * sc + (n - 1) * ldc + m,), real(kc))
         Device.now.perform(act, [line])
+        if stream.is_capturing():
+            self.users[state.workspace] = stream.capture, len(stream.capture.nodes) - 1
         return OK
 
 

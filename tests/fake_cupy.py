@@ -359,12 +359,12 @@ def scatter(ufunc):
     return at
 
 
-def module(memory=False, ready=True, free=TOTAL):
+def module(memory=False, ready=True, free=TOTAL, capability="90"):
     """The fake module: the names that CuPy has and a reference may use."""
     m = ModuleType("cupy", __doc__)
     m.ndarray, m.__version__ = ndarray, "14.0.0"
     now = Device(memory)
-    m.cuda = now.offered(ready, free)
+    m.cuda = now.offered(ready, free, capability)
     m.__spec__ = ModuleSpec("cupy", None)
     m.is_available = lambda: ready
     # emulated/device.py has one whose kernels run
@@ -445,7 +445,7 @@ def installed(**given):
     """`import cupy` gives the fake module inside, and what it gave before outside.
 
     memory: its arrays have addresses, are poison until written and after they are freed, and streams capture.
-    ready: there is a driver and a device, of which `free` bytes are free.
+    ready: there is a driver and a device, of which `free` bytes are free, of this compute capability.
     """
     before, device = sys.modules.get("cupy"), Device.now
     sys.modules["cupy"] = fake = module(**given)

@@ -127,6 +127,13 @@ class Stream:
     def is_capturing(self):
         return self.capture is not None
 
+    def behind(self):
+        """The numbers of all nodes of the capture that are done before what is asked next of this stream."""
+        found, nodes = set(self.tail), self.capture.nodes
+        for n in range(len(nodes) - 1, -1, -1):
+            found |= nodes[n][1] if n in found else set()
+        return found
+
     def begin_capture(self, mode=None):
         if self.null or self.capture is not None:
             raise RuntimeError(
@@ -138,10 +145,8 @@ class Stream:
     def end_capture(self):
         if self.capture is None or self.capture.streams[0] is not self:
             raise RuntimeError("cudaErrorIllegalState: this stream has begun no capture")
-        nodes, streams = self.capture.nodes, self.capture.streams
-        joined = set(self.tail)
-        for n in range(len(nodes) - 1, -1, -1):
-            joined |= nodes[n][1] if n in joined else set()
+        nodes, streams = self.capture
+        joined = self.behind()
         left = [stream for stream in streams if not stream.tail <= joined]
         for stream in streams:
             stream.capture = None
@@ -403,7 +408,7 @@ class Device:
 
     # what cupy.cuda offers
 
-    def offered(self, ready=True, free=TOTAL):
+    def offered(self, ready=True, free=TOTAL, capability="90"):
         """cupy.cuda, and with it what there is to find out about a device."""
         device = self
 
@@ -430,8 +435,8 @@ class Device:
 
         about = {
             "name": b"Emulated",
-            "major": 9,
-            "minor": 0,
+            "major": int(capability) // 10,
+            "minor": int(capability) % 10,
             "multiProcessorCount": 4,
             "totalGlobalMem": TOTAL,
         }
@@ -462,7 +467,7 @@ class Device:
             nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
             compiler=SimpleNamespace(CompileException=CompileException),
             Device=lambda index=None: SimpleNamespace(
-                id=0, mem_info=(free, TOTAL), compute_capability="90", synchronize=self.synchronize
+                id=0, mem_info=(free, TOTAL), compute_capability=capability, synchronize=self.synchronize
             ),
         )
 

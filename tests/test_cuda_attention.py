@@ -10,7 +10,6 @@ from emulated.twins import BF16, CLOSE, TF32, distance, emulated, pulled, sent, 
 from test_ops import random
 
 from peref.backends.cuda import attention as module
-from peref.backends.cuda import launch
 from peref.backends.cuda.attention import attention
 from peref.errors import Misuse
 from peref.ops.attention import attention as plain
@@ -108,24 +107,46 @@ def test_narrow_numbers(at, kind):
     assert max(found) > CLOSE, "these are the exact numbers"
 
 
-@pytest.mark.parametrize("hopper", [True, False], ids=["wgmma", "mma"])
-@pytest.mark.parametrize(("T", "G", "D"), [(200, 1, 32), (400, 2, 56), (270, 1, 101)])
-def test_tiles_of_bfloat16(hopper, T, G, D, monkeypatch):
-    """With Hopper's own products and without: blocks of queries, and as many tiles of keys as take turns in
-    one place; two orders of threads give the same bits.
-    """
-    for where in (module, launch):
-        monkeypatch.setattr(where, "has_wgmma", lambda xp, device: hopper)
-    at = At.of(T, window=150)
-    given = [a.astype(ml_dtypes.bfloat16) for a in arrays(1, 2, G, T, T, D, at, table=False)]
-    given += [random(2, len(at.distances)).astype(np.float32)] if G == 1 else []
+def forward_of_bfloat16(capability, at, given):
+    """The output on a GPU of this compute capability is right, and two orders of threads give its bits."""
     found = []
     for seed in (1, 2):
-        with emulated(seed) as cupy:
+        with emulated(seed, capability=capability) as cupy:
             found.append(attention(*(cupy.asarray(a) for a in given), at=sent(cupy, at), scale=0.2).get())
     same(*found, 0)
     want = plain(*(a.astype(np.float64) for a in given), at=at, scale=0.2)
     assert distance(found[0].astype(np.float64), want) <= BF16
+
+
+@pytest.mark.parametrize("capability", ["90", "80"])
+@pytest.mark.parametrize(("T", "G", "D"), [(200, 1, 32), (400, 2, 56), (270, 1, 101)])
+def test_tiles_of_bfloat16(capability, T, G, D):
+    """With Hopper's own products and without: blocks of queries, and as many tiles of keys as take turns in
+    one place.
+    """
+    at = At.of(T, window=150)
+    given = [a.astype(ml_dtypes.bfloat16) for a in arrays(1, 2, G, T, T, D, at, table=False)]
+    given += [random(2, len(at.distances)).astype(np.float32)] if G == 1 else []
+    forward_of_bfloat16(capability, at, given)
+
+
+FAR = {  # two blocks of queries, and tiles of keys of which some are left out
+    "documents": At.of(300, seg=np.repeat([[1, 2, 0]], [20, 270, 10], 1), positions=np.arange(300)),
+    "two-sided": At.of(270, causal=False),
+    "two-sided documents": At.of(
+        300, seg=np.repeat([[0, 1, 2]], [5, 140, 155], 1), positions=np.arange(300), causal=False
+    ),
+    "two-sided window": At.of(270, window=30, causal=False),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize(("D", "E"), [(32, 24), (40, 56)])
+def test_values_of_another_width_in_every_place(name, D, E):
+    """By Hopper's own products: documents over several tiles, and what is still to come."""
+    at = FAR[name]
+    given = arrays(1, 2, 1, at.T, at.S, D, at, E, table=name == "two-sided")
+    forward_of_bfloat16("90", at, [a.astype(ml_dtypes.bfloat16) for a in given[:3]] + given[3:])
 
 
 @pytest.mark.parametrize("scale", [-0.3, 0.0])

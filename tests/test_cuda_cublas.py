@@ -247,6 +247,27 @@ def test_a_captured_product_needs_the_workspace(cp):
         blas(x, x)
 
 
+def test_products_side_by_side_need_two_workspaces(cp):
+    """Of a branch and of the chain beside it, until the chain has waited for the branch."""
+    blas, x = blas_of(cp), cp.zeros((2, 2), np.float32)
+    one, two = blas.workspaces
+    for workspaces, refused in (([one, two], False), ([one, one], True)):
+        blas.workspaces, blas.told = workspaces, None
+        stream = cp.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            with blas.branch() as beside:
+                blas(x, x)
+                beside(lambda: blas(x, x))
+                if refused:
+                    with pytest.raises(RuntimeError, match="one workspace"):
+                        blas(x, x)
+                else:
+                    blas(x, x)
+            blas(x, x)
+            stream.end_capture()
+
+
 def test_refusals(cp):
     """Other dtypes, sizes that do not fit, and what the library refuses: in words."""
     blas, x = blas_of(cp), cp.zeros((2, 3), np.float32)

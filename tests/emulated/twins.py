@@ -18,9 +18,9 @@ SAME = ("#define KERNEL extern", "#define  KERNEL extern")
 
 
 @contextmanager
-def emulated(seed=1, edit=None):
+def emulated(seed=1, edit=None, capability="90"):
     """The fake CuPy with kernels that run; new memory is poison."""
-    with fake_cupy.installed(memory=True) as cupy:
+    with fake_cupy.installed(memory=True, capability=capability) as cupy:
         cupy.emulated = attach(cupy, seed, edit)
         yield cupy
 
