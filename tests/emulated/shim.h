@@ -194,6 +194,15 @@ static inline void meet(int which, int threads) {  // every so many arrivals are
   mine.group = &group, mine.goal = (group.arrivals++ / threads + 1) * threads;
   while (!emulated::may_go_on(mine)) emulated::give_way();
 }
+static inline bool all_agree(int which, int threads, bool yes) {
+  static bool votes[emulated::MOST];
+  votes[emulated::me] = yes;
+  meet(which, threads);
+  bool all = true;
+  for (int k = 0; k < emulated::threads; k++) all = all && votes[k];
+  meet(which, threads);
+  return all;
+}
 static inline void __syncwarp() { emulated::warp_barrier(); }
 
 template <class T> static T __shfl_xor_sync(unsigned, T x, int mask) {

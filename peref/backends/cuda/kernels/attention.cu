@@ -42,11 +42,12 @@
 // blocks of a processor, which share its registers; stages of keys and values
 #ifdef WGMMA
 #if WIDTH == 32 && !defined(MORE)
-constexpr int RESIDENT = 2, STAGES = 2, FEW = 32, MANY_MORE = 104;  // registers of a thread that loads, and of the others
+constexpr int RESIDENT = 2, STAGES = 2, REGISTERS_TO_LOAD = 32, REGISTERS_TO_MULTIPLY = 104;  // of a thread
 #else
-constexpr int RESIDENT = 1, STAGES = 2, FEW = WARPGROUPS == 3 ? 32 : 40, MANY_MORE = WARPGROUPS == 3 ? 160 : 232;
+constexpr int RESIDENT = 1, STAGES = 2, REGISTERS_TO_LOAD = WARPGROUPS == 3 ? 32 : 40, REGISTERS_TO_MULTIPLY = WARPGROUPS == 3 ? 160 : 232;
 #endif
-enum { EMPTY = 1, FULL = EMPTY + STAGES };  // barriers for each stage; FULL is each warpgroup's own
+// barriers: two for each stage, of which FULL is each warpgroup's own; one at which all threads vote
+enum { EMPTY = 1, FULL = EMPTY + STAGES, VOTE = FULL + STAGES * WARPGROUPS };
 #elif __CUDA_ARCH__ == 900 && !defined(MORE) && (defined(BF16) || defined(TF32))
 constexpr int RESIDENT = WIDTH == 32 ? 4 : 2, STAGES = 1;
 #else
@@ -100,7 +101,7 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
   int stage = 0;
   mine = __shfl_sync(ALL, mine, 0);  // one for a warp, which the compiler then knows
   if (mine >= OWN) {  // the last warpgroup loads: for each step its keys, and the values of the one before
-    give_registers<FEW>();
+    give_registers<REGISTERS_TO_LOAD>();
     load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
     for (int last = count, n = 0;; n++, stage ^= 1) {
       if (n >= STAGES) meet(EMPTY + stage, BLOCK);
@@ -109,11 +110,11 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
       cp_async_wait();
       seen_by_wgmma();
       for (int w = 0; w < WARPGROUPS; w++) arrive(FULL + STAGES * w + stage, 256);
-      if (step >= count || (ahead && __syncthreads_and(true))) return;
+      if (step >= count || (ahead && all_agree(VOTE, BLOCK, true))) return;
       last = step, step = next(step + 1);
     }
   }
-  take_registers<MANY_MORE>();
+  take_registers<REGISTERS_TO_MULTIPLY>();
 #else
   load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
   load_keys(step, 0);
@@ -131,7 +132,11 @@ KERNEL_OF(RESIDENT) forward(real *o, float *lse, const real *q, const real *k, c
       int r = mine + n / 2 * 16 + row_of(n % 2 * 2);
       done = done && (tile + r >= T || reach[r] * size + most < top[n / 2][n % 2] + limit);
     }
+#ifdef WGMMA
+    return all_agree(VOTE, BLOCK, done);
+#else
     return __syncthreads_and(done);
+#endif
   };
   // Products p of 16 rows become logits; `most` the largest of each row, as far as this lane knows, and whether one is beyond `top`.
   auto look = [&](float(*p)[4], int n, const float *band, int s, float *most) {

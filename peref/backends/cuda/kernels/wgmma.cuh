@@ -52,6 +52,16 @@ __device__ inline void seen_by_wgmma() { asm volatile("fence.proxy.async.shared:
 __device__ inline void meet(int which, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(threads) : "memory"); }
 __device__ inline void arrive(int which, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(which), "r"(threads) : "memory"); }
 
+// The same, and whether all `threads` say yes, wherever in the program each of their warps asks: __syncthreads_and() has to be one place for all.
+__device__ inline bool all_agree(int which, int threads, bool yes) {
+  int all;
+  asm volatile("{ .reg .pred mine, all; setp.ne.s32 mine, %1, 0; barrier.cta.red.and.aligned.pred all, %2, %3, mine; selp.s32 %0, 1, 0, all; }"
+               : "=r"(all)
+               : "r"((int)yes), "r"(which), "r"(threads)
+               : "memory");
+  return all;
+}
+
 // A warpgroup gives registers back, or takes some: each thread has N from here on.
 template <int N> __device__ inline void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> __device__ inline void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
