@@ -3,7 +3,7 @@ its input and one launch.
 """
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 
@@ -66,8 +66,8 @@ def quick(cp, say=pytest.fail):
     made = products(multiply, gelu, swiglu)
     works = {"linear": made.linear, "matmul": made.matmul, "activated_linear": made.activated_linear}
     works["attention"] = partial(attention, matmul=made.matmul)
-    works |= {"place": lambda x: place(x, cp), "branch": multiply.branch}
-    return Backend("cuda", **works, step=graph.Steps(cp, say))
+    works["place"] = lambda x: place(x, cp)
+    return Backend("cuda", **works, step=graph.Steps(cp, multiply.branch, say))
 
 
 def varied(step):
@@ -80,15 +80,22 @@ VARIED = {
 }
 
 
-@pytest.mark.parametrize("name", ["rope", "t5", "retnet", "mamba", "s4d", "rwkv4", "rwkv6", "rwkv7"])
-def test_a_recorded_step_gives_the_bits_of_the_step(name):
+ENCODINGS = ("rope", "t5", "retnet", "mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
+NARROW = ("cuda:tf32", "cuda:bf16")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "cuda") for name in ENCODINGS), *(("rope", kind) for kind in NARROW)]
+)
+def test_a_recorded_step_gives_the_bits_of_the_step(name, kind):
     """Over five steps with other tokens and another rate each; from the fourth on nothing is launched by
     hand, allocated or waited for.
     """
     found = []
     for record in (True, False):
         with emulated() as cp:
-            found.append(steps(cp, name, 5, record, **VARIED))
+            make = lambda cp: open_device(cp, fake_cublas.Library(), kind)
+            found.append(steps(cp, name, 5, record, make, **VARIED))
     (got, status, asked, be), (want, expected, _, _) = found
     same(got, want, 0)
     same(status, expected, 0)
@@ -103,32 +110,50 @@ def test_a_recorded_step_gives_the_bits_of_the_step(name):
     assert not all(chain for _, _, chain in recording.graph.nodes)  # gradients of weights are beside it
 
 
+def in_pieces(be, x, pieces):
+    """What `pieces` of work beside the chain give."""
+    found = []
+    with be.branch() as beside:
+        for n in range(pieces):
+            read = x + n
+            found.append(beside(lambda read=read: (read * 2) * 2))
+            del read
+            for taken in (x * 0, x * 0, x * 0):
+                taken += 1
+                del taken
+    return found
+
+
 @pytest.mark.parametrize("pieces", [1, 9])
 def test_a_branch_keeps_the_memory_that_its_pieces_use(pieces):
     """What they read, and what they take in between: early or late, they give what they give at once, and the
     last PIECES_BESIDE keep theirs.
     """
-
-    def step(be, x):
-        found = []
-        with be.branch() as beside:
-            for n in range(pieces):
-                read = x + n
-                found.append(beside(lambda read=read: (read * 2) * 2))
-                del read
-                for taken in (x * 0, x * 0, x * 0):
-                    taken += 1
-                    del taken
-        return found
-
     with fake_cupy.installed(memory=True) as cp:
         be, x = quick(cp), cp.ones(512)
         for _ in range(6):
-            got = [one.tolist() for one in be.step(step, be, x)]
+            got = [one.tolist() for one in be.step(in_pieces, be, x, pieces)]
             assert got == [[4.0 + 4 * n] * 512 for n in range(pieces)]
         (recording,) = be.step.kept.values()
         kept = recording.peak // x.nbytes
         assert (pieces == 1) or pieces + 2 * PIECES_BESIDE <= kept <= pieces + 2 * PIECES_BESIDE + 6
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_without_a_recording_no_piece_keeps_memory(refused, monkeypatch):
+    """A step that is not to be recorded, or could not be, has what pieces give and what one takes."""
+    with fake_cupy.installed(memory=True) as cp:
+        x, measure = cp.ones(512), Measure(cp)
+        if refused:
+            be = quick(cp, lambda said: None)
+            monkeypatch.setattr(cp.cuda.Stream, "begin_capture", fails(RuntimeError("planted")))
+            for _ in range(3):
+                be.step(in_pieces, be, x, 9)
+        else:
+            be = open_device(cp, fake_cublas.Library(), record=False)
+        with cp.cuda.using_allocator(measure.malloc):
+            be.step(in_pieces, be, x, 9)
+        assert measure.layout.peak // x.nbytes <= 9 + 3
 
 
 @pytest.mark.parametrize("sees", [{"window": 3}, {"chunk": 3}, {"window": 2, "global_tokens": 1}])
@@ -181,6 +206,19 @@ def test_a_record_is_looked_at_once(monkeypatch):
     assert keys[1] == keys[2]
     assert said == [cfg, cfg]
     assert keys[0] != graph.known_by(replace(cfg, eps=0.5), [])
+
+
+def test_a_record_that_can_change_is_looked_at_again():
+    """By identity it would be the step that it was."""
+
+    @dataclass
+    class Rates:
+        warm: float
+
+    rates = Rates(0.5)
+    before = graph.known_by(rates, [])
+    rates.warm = 0.25
+    assert graph.known_by(rates, []) != before
 
 
 def test_a_bad_step_is_held_back_by_the_graph_too():

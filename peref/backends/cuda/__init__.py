@@ -122,9 +122,8 @@ def open_device(
         linears=made.linears,
         matmul=made.matmul,
         activated_linear=made.activated_linear,
-        branch=multiply.branch,
     )
-    step = Steps(xp, say) if record else call
+    step = Steps(xp, multiply.branch, say) if record else call
     return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=step)
 
 

@@ -20,8 +20,8 @@ class Branch:
 
     @contextmanager
     def __call__(self) -> Iterator[Callable[[Callable[[], Any]], Any]]:
-        """What runs a piece of work beside the current stream, which waits for all at the end. Where nothing
-        is captured it runs there and then, and takes as much memory.
+        """What runs a piece of work beside the current stream, which waits for all at the end. In the steps
+        before the capture it runs there and then, and takes as much memory, which is measured.
 
         All that a piece reads, writes and takes in between is kept until the stream has waited for it: memory
         goes to others in the order in which Python gives it back.

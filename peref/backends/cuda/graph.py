@@ -74,7 +74,8 @@ def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
     if isinstance(x, (tuple, list)):
         return type(x).__name__, *(known_by(one, inputs) for one in x)
     if is_dataclass(x) and not isinstance(x, type):
-        said, arrays = looked_at(Same({"": x}))
+        frozen = x.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        said, arrays = (frozen_by_fields if frozen else by_fields)(Same({"": x}))
         inputs.extend(arrays)
         return said
     if callable(x):
@@ -82,14 +83,15 @@ def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
     return type(x), x
 
 
-@lru_cache(maxsize=RECORDINGS)
-def looked_at(record: Same) -> tuple[Any, list[np.ndarray]]:
-    """What tells a frozen record from another, and its inputs: of each looked for once, for it takes as long
-    as to launch a graph.
-    """
+def by_fields(record: Same) -> tuple[Any, list[np.ndarray]]:
+    """What tells a record from another, and its inputs."""
     inputs: list[np.ndarray] = []
     (x,) = record.arrays
     return (type(x), *(known_by(getattr(x, f.name), inputs) for f in fields(x) if f.init)), inputs
+
+
+# of each that cannot change found once, for it takes as long as to launch a graph
+frozen_by_fields = lru_cache(maxsize=RECORDINGS)(by_fields)
 
 
 def content(x: Any) -> Any:
@@ -133,12 +135,12 @@ def no_numbers(xp: Any) -> Iterator[None]:
     made = xp.asarray, xp.array
 
     def refusing(function: Callable) -> Callable:
-        def looked_at(x: Any, *rest: Any, **given: Any) -> Any:
+        def unless_number(x: Any, *rest: Any, **given: Any) -> Any:
             if isinstance(x, np.ndarray) and not x.ndim:
                 raise NotRecorded(f"it moves a number, an array without axes, to the device that {PAST}")
             return function(x, *rest, **given)
 
-        return looked_at
+        return unless_number
 
     xp.asarray, xp.array = map(refusing, made)
     try:
@@ -150,8 +152,9 @@ def no_numbers(xp: Any) -> Iterator[None]:
 class Recording:
     """One step: its inputs' places on the device, what was moved there once, and its graph."""
 
-    def __init__(self, xp: Any, function: Callable, arguments: tuple[Any, ...]):
-        self.xp, self.function, self.arguments = xp, function, arguments  # kept: the key has their addresses
+    def __init__(self, xp: Any, branch: Callable, function: Callable, arguments: tuple[Any, ...]):
+        self.xp, self.branch = xp, branch
+        self.function, self.arguments = function, arguments  # kept: the key has their addresses
         self.turn, self.peak, self.count, self.calls = 0, 0, 0, 0
         self.changes, self.refused = False, False
         self.forget()
@@ -225,7 +228,8 @@ class Recording:
     def run(self, arguments: tuple[Any, ...], inputs: list[np.ndarray], allocator: Any) -> Any:
         self.count = 0
         place = lambda thing: self.place(thing, inputs)
-        arguments = tuple(replace(a, place=place) if isinstance(a, Backend) else a for a in arguments)
+        own = lambda be: replace(be, place=place, branch=self.branch)
+        arguments = tuple(own(a) if isinstance(a, Backend) else a for a in arguments)
         with uncollected(), self.xp.cuda.using_allocator(allocator.malloc):
             return self.function(*arguments)
 
@@ -283,17 +287,21 @@ def uncollected() -> Iterator[None]:
 
 
 class Steps:
-    """What Backend.step is on the device. It keeps the recordings of the last few steps that differ."""
+    """What Backend.step is on the device. It keeps the recordings of the last few steps that differ.
 
-    def __init__(self, xp: Any, say: Callable[[str], None] = lambda text: None):
-        self.say = say
+    `branch` is what a step that is recorded has for Backend.branch; another, which has none, gives the memory
+    of each gradient back at once.
+    """
+
+    def __init__(self, xp: Any, branch: Callable, say: Callable[[str], None] = lambda text: None):
+        self.branch, self.say = branch, say
         self.xp, self.stream = xp, xp.cuda.Stream(non_blocking=True)
         self.kept: OrderedDict[Any, Recording] = OrderedDict()
 
     def __call__(self, function: Callable, *arguments: Any) -> Any:
         inputs: list[np.ndarray] = []
         key = id(function), *(known_by(a, inputs) for a in arguments)
-        recording = self.kept.pop(key, None) or Recording(self.xp, function, arguments)
+        recording = self.kept.pop(key, None) or Recording(self.xp, self.branch, function, arguments)
         self.kept[key] = recording  # the latest stands last
         while len(self.kept) > RECORDINGS:
             self.stream.synchronize()
