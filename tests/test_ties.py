@@ -114,6 +114,13 @@ def test_a_clamped_gate_shares_the_derivative_of_its_limit():
     gradient(swiglu_clamped, [gate, up], {"limit": 2.0}, tolerance=NEAR, elementwise=True)
 
 
+def test_a_clamped_gate_keeps_one_array_beside_what_it_was_given():
+    """As swiglu does; the rest is made again."""
+    gate, up = np.ones(3), np.ones(3)
+    _, saved = swiglu_clamped.forward(gate, up, limit=2.0)
+    assert len([a for a in saved if isinstance(a, np.ndarray) and a is not gate and a is not up]) == 1
+
+
 @pytest.mark.parametrize("slope", [0.0, 0.01])
 def test_relu_has_its_left_derivative_at_zero(slope):
     """As PyTorch; a central difference would be the mean, (1 + slope) / 2."""

@@ -156,22 +156,28 @@ swiglu = Op(swiglu_forward, swiglu_backward)
 SHARPNESS = 1.702  # Hendrycks and Gimpel 2016, section 2: x sigmoid(1.702 x) is near gelu(x)
 
 
+def clamped(gate, up, limit):
+    """min(gate, limit), and up between -limit and limit, both [...]."""
+    xp = namespace(gate)
+    return xp.minimum(gate, limit), xp.minimum(xp.maximum(up, -limit), limit)
+
+
 def swiglu_clamped_forward(gate, up, *, limit):
     """g sigmoid(1.702 g) (u + 1), g = min(gate, limit) and u = up between -limit and limit, both [...]:
     gpt-oss, OpenAI 2025, arXiv:2508.10925, section 2.2.
     """
-    xp = namespace(gate)
-    g, u = xp.minimum(gate, limit), xp.minimum(xp.maximum(up, -limit), limit)  # 1
+    g, u = clamped(gate, up, limit)  # 1
     s = logistic(SHARPNESS * g)  # 2
-    share = lambda room: (xp.sign(room) + 1) / 2  # at the limit the mean of both sides
-    return g * s * (u + 1), (share(limit - gate), share(limit - abs(up)), g, u, s)  # 3
+    return g * s * (u + 1), (gate, up, s, limit)  # 3
 
 
 def swiglu_clamped_backward(saved, dy):
     """The gradients of gate and up [...]; 0 beyond the limit, at it half."""
-    gate_moves, up_moves, g, u, s = saved
+    gate, up, s, limit = saved
+    g, u = clamped(gate, up, limit)
+    share = lambda room: (namespace(gate).sign(room) + 1) / 2  # at the limit the mean of both sides
     dg = dy * (u + 1) * s * (1 + SHARPNESS * g * (1 - s))  # 3, 2
-    return dg * gate_moves, dy * g * s * up_moves  # 1
+    return dg * share(limit - gate), dy * g * s * share(limit - abs(up))  # 1
 
 
 swiglu_clamped = Op(swiglu_clamped_forward, swiglu_clamped_backward)
