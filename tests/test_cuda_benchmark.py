@@ -74,7 +74,7 @@ def test_it_runs_to_its_end_without_a_device(tmp_path, gpu):
     assert [row for row in rows if isinstance(row.get("error"), str) or row.get("verdict") == "NO-GO"] == []
     assert {row["phase"][0] for row in rows} == set("0123456")
     assert [row["name"] for row in rows if row["phase"][0] == "4" and not row["good"]] == []
-    assert len([row for row in rows if row["phase"][0] == "3"]) == 8
+    assert len([row for row in rows if row["phase"][0] == "3"]) == 10
     assert [row["variants"] for row in rows if "variants" in row] == [2]
     assert [row["name"] for row in rows if row["name"].startswith("warm")] == [
         "warm 0 products",
@@ -279,6 +279,39 @@ def test_a_finding_of_the_sanitizer_is_a_row(tmp_path, monkeypatch, gpu):
     assert (tmp_path / "sanitizer.txt").read_text().count("Invalid __global__ read") == 4
 
 
+def test_the_sanitizer_sees_attention_both_ways(tmp_path, monkeypatch, gpu):
+    """All that there is without wgmma; then, but of racecheck, attention in bfloat16 with it, of every
+    width. AdamW in both types.
+    """
+    from on_gpu import correct, sanitizer
+
+    seen, updated = [], []
+
+    def pulled(be, function, arrays, settings, place, dtype):
+        seen.append((launch.has_wgmma(sys.modules["cupy"], 0), arrays[0].shape[-1], np.dtype(dtype).name))
+
+    monkeypatch.setattr(correct, "pulled", pulled)
+    monkeypatch.setattr(correct, "updating", lambda s, kind: updated.append(kind))
+    monkeypatch.setattr(sanitizer, "wide_heads", lambda emulated, of=sanitizer.wide_heads: of(False))
+    for wgmma in (False, True):
+        sanitizer.tiny(tmp_path, True, wgmma)
+    without, first = [one[1:] for one in seen if not one[0]], [one[0] for one in seen].index(True)
+    assert {one[0] for one in seen[:first]} == {False}
+    assert {one for one in seen if one[0]} == {(True, width, "bfloat16") for width in (32, 64, 128)}
+    assert {(width, name) for width in (32, 64, 128) for name in ("float32", "bfloat16")} <= {*without}
+    assert updated == ["cuda", "cuda:bf16"]
+    s = gpu.session.Session(tmp_path, False, "4 correctness", time.monotonic() + 60)
+    asked, process = [], SimpleNamespace(wait=lambda seconds: 0, returncode=0, kill=lambda: None)
+    monkeypatch.setattr(sanitizer.shutil, "which", lambda name: name)
+    monkeypatch.setattr(
+        sanitizer.subprocess, "Popen", lambda command, **rest: asked.append(command) or process
+    )
+    with sanitizer.beside(s):
+        pass
+    assert [command[2] for command in asked if sanitizer.MMA in command] == ["racecheck"]
+    assert len(asked) == 4
+
+
 def test_the_sanitizer_has_products_added_to_zeros(gpu):
     """But to what they are added to anyway, where there is such."""
     from on_gpu.sanitizer import onto_zeros
@@ -320,6 +353,43 @@ def test_a_wrong_kernel_costs_its_own_file(tmp_path, gpu):
         assert attested(s, gpu, None, turning[:2]) == set()
         elsewhere = ("turn", *next(cases.products(True))[1:])
         assert attested(s, gpu, None, [*turning, elsewhere]) == set()
+
+
+SWAPPED = ("bf16_pair(of_p[0], of_p[1])", "bf16_pair(of_p[1], of_p[0])")  # two weights change places
+
+
+@pytest.mark.parametrize(("kind", "good"), [("cuda", True), ("cuda:bf16", False)])
+def test_an_update_that_leaves_wrong_narrow_weights_is_found(kind, good, tmp_path, gpu):
+    """By the row in bfloat16, which is right without the mistake."""
+    from on_gpu import correct
+
+    made = launch.compiled
+    with ExitStack() as stack:
+        s = gpu.session.opened(tmp_path, True, stack)
+        assert correct.updating(s, kind)["good"]
+        made.cache_clear()
+        s.xp.emulated.edit = SWAPPED
+        assert correct.updating(s, kind)["good"] is good
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("cuda:tf32", "GO"), ("cuda:bf16", "NO-GO")])
+def test_a_replay_that_is_another_step_is_found(kind, verdict, tmp_path, monkeypatch, gpu):
+    """Of one that keeps the narrow weights of the step before."""
+    from on_gpu import gonogo
+
+    from peref.backends.cuda import optimizer
+
+    launched = optimizer.launch
+
+    def forgetful(kernel, grid, block, *given, **rest):
+        if kernel == "optimizer.arena" and s.xp.cuda.get_current_stream().is_capturing():
+            given = (*given[:3], None, *given[4:])
+        launched(kernel, grid, block, *given, **rest)
+
+    with ExitStack() as stack:
+        s = gpu.session.opened(tmp_path, True, stack)
+        monkeypatch.setattr(optimizer, "launch", forgetful)
+        assert gonogo.replayed(s, kind)["verdict"] == verdict
 
 
 def test_every_peer_is_known(gpu):

@@ -106,6 +106,13 @@ def attended(B: int, H: int, G: int, T: int, D: int) -> Iterator[Case]:
         yield files, f"attention {D} x {T}{kind}", field("attention"), [q, k, v, table], given, PRODUCT
 
 
+def stopping(H: int, T: int, D: int) -> Case:
+    steep = -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H
+    given = [*(draw(1, H, T, D, seed=s) for s in range(3)), steep]
+    files, settings = "attention attention_backward reach", {"at": At.of(T), "scale": D**-0.5}
+    return files, "attention that stops", field("attention"), given, settings, PRODUCT
+
+
 def retained(B: int, H: int, T: int, D: int) -> Case:
     decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 5 + H)), "chunk": 64, "scale": 0.2}
     first = lambda be, q, k, v, **given: recurrence(retention)(be, q, k, v, None, None, **given)[0]
@@ -121,20 +128,17 @@ def heads(tiny: bool) -> Iterator[Case]:
         for T in lengths:
             yield from attended(2, 4, 2, T, D)
     # enough queries to look where to stop, and a table that is steep enough to
-    T, H = (520, 1) if tiny else (1500, 8)
-    steep = [
-        *(draw(1, H, T, 32, seed=s) for s in range(3)),
-        -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H,
-    ]
-    yield (
-        "attention attention_backward reach",
-        "attention that stops",
-        field("attention"),
-        steep,
-        {"at": At.of(T), "scale": 32**-0.5},
-        PRODUCT,
-    )
+    yield stopping(*((1, 520) if tiny else (8, 1500)), 32)
     yield retained(2, 4, lengths[-1], 32)
+
+
+def wide_heads(tiny: bool) -> Iterator[Case]:
+    """Attention at the widths that heads(True) has not: two blocks of queries, keys that take turns in one
+    place, and a block that stops.
+    """
+    for D in (64,) if tiny else (64, 128):
+        yield from attended(1, 2, 1, 9 if tiny else 200, D)
+        yield stopping(1, 9 if tiny else 520, D)
 
 
 def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -> Iterator[Case]:

@@ -63,7 +63,7 @@ def targets(tiny: bool) -> list[Target]:
             f"{first} no table",
             f"torch sdpa {wide[0]} x {wide[1]} flash",
             0.9,
-            "mma.sync, and no copy ahead of it",
+            "products that wait for a tile's copy or for its probabilities",
             1400,
             expected=3600,
             bound="products",
