@@ -11,14 +11,7 @@ sys.path[:0] = [
     str(Path(__file__).resolve().parent.parent.parent),
 ]
 
-TITLES = (
-    "0 environment",
-    "1 compiling",
-    "2 ceilings",
-    "3 go or no-go",
-    "4 correctness",
-    "5 our times",
-)
+TITLES = ("0 environment", "1 compiling", "2 ceilings", "3 go or no-go", "4 correctness", "5 our times")
 
 
 def main(number: int, out: Path, seconds: float, emulated: bool) -> None:

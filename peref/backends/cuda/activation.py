@@ -1,5 +1,7 @@
 """SwiGLU and GELU (kernels/activation.cu)."""
 
+from typing import Any
+
 from peref.backends.cuda.arrays import THREADS, fit, one_line, packs, real, strided
 from peref.backends.cuda.launch import launch
 from peref.ops.activation import GELU_CUBIC, GELU_OUTER
@@ -7,30 +9,24 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
+def number_by_number(kernel: str, count: int, arrays: tuple[Any, ...], *numbers: float) -> list[Any]:
+    """`count` arrays that a kernel makes of these, all [n], and of some numbers."""
+    (x, *_), xp = arrays, namespace(arrays[0])
+    made = [xp.empty_like(x) for _ in range(count)]
+    launch(kernel, strided(packs(x)), THREADS, *made, *arrays, x.size, *numbers, real=x.dtype)
+    return made
+
+
 def swiglu_forward(gate, up):
-    dtype = real("swiglu", gate, up)
+    real("swiglu", gate, up)
     fit("swiglu: gate and up", gate.shape, up.shape)
-    g, u = one_line(gate), one_line(up)
-    y = namespace(g).empty_like(g)
-    launch("activation.swiglu_forward", strided(packs(g)), THREADS, y, g, u, g.size, real=dtype)
-    return y.reshape(gate.shape), (g, u)
+    given = one_line(gate), one_line(up)
+    (y,) = number_by_number("activation.swiglu_forward", 1, given)
+    return y.reshape(gate.shape), given
 
 
 def swiglu_backward(saved, dy):
-    g, u = saved
-    dgate, dup = (namespace(g).empty_like(g) for _ in range(2))
-    launch(
-        "activation.swiglu_backward",
-        strided(packs(g)),
-        THREADS,
-        dgate,
-        dup,
-        one_line(dy),
-        g,
-        u,
-        g.size,
-        real=g.dtype,
-    )
+    dgate, dup = number_by_number("activation.swiglu_backward", 2, (one_line(dy), *saved))
     return dgate.reshape(dy.shape), dup.reshape(dy.shape)
 
 
@@ -38,36 +34,14 @@ swiglu = Op(swiglu_forward, swiglu_backward)
 
 
 def gelu_forward(x):
-    dtype, a = real("gelu", x), one_line(x)
-    y = namespace(a).empty_like(a)
-    launch(
-        "activation.gelu_forward",
-        strided(packs(a)),
-        THREADS,
-        y,
-        a,
-        a.size,
-        GELU_OUTER,
-        GELU_CUBIC,
-        real=dtype,
-    )
+    real("gelu", x)
+    a = one_line(x)
+    (y,) = number_by_number("activation.gelu_forward", 1, (a,), GELU_OUTER, GELU_CUBIC)
     return y.reshape(x.shape), a
 
 
 def gelu_backward(x, dy):
-    dx = namespace(x).empty_like(x)
-    launch(
-        "activation.gelu_backward",
-        strided(packs(x)),
-        THREADS,
-        dx,
-        one_line(dy),
-        x,
-        x.size,
-        GELU_OUTER,
-        GELU_CUBIC,
-        real=x.dtype,
-    )
+    (dx,) = number_by_number("activation.gelu_backward", 1, (one_line(dy), x), GELU_OUTER, GELU_CUBIC)
     return (dx.reshape(dy.shape),)
 
 

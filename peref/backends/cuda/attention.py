@@ -63,12 +63,9 @@ def added(
     xp, (B, H, T, D), (G, S), E = namespace(q), q.shape, k.shape[1:3], v.shape[3]
     host, index, nearest, N = at.host or at, None, 0, 0
     if table is not None:
-        table, N = (
-            repeated("attention: heads of q and rows of the table", table, (H, table.shape[1])).astype(
-                "float32", copy=False
-            ),
-            table.shape[1],
-        )
+        N = table.shape[1]
+        table = repeated("attention: heads of q and rows of the table", table, (H, N))
+        table = table.astype("float32", copy=False)
         if len(host.distances) > N:
             raise Misuse(
                 f"attention: the table has {N} numbers for each head; expected one for each of "
@@ -80,20 +77,15 @@ def added(
             index = at.index[0] if at.index.ndim == 3 and len(at.index) == 1 else at.index
             fit("attention: sequences, queries and slots of positions", (B, T, S)[-index.ndim :], index.shape)
             index = xp.ascontiguousarray(index).astype("int32", copy=False)
-    row, column = (
-        None if row is None else in_float64(row, (B, H, T)),
-        None if column is None else in_float64(column, (B, H, S)),
-    )
+    row = None if row is None else in_float64(row, (B, H, T))
+    column = None if column is None else in_float64(column, (B, H, S))
     if term is not None:
         stands("attention: logits and term", term, (B, H, T, S))
         term = xp.ascontiguousarray(term)
-    seg = (
-        None
-        if at.seg is None
-        else repeated("attention: sequences and slots of k, and seg", at.seg, (B, S)).astype(
-            "int64", copy=False
-        )
-    )
+    seg = at.seg
+    if seg is not None:
+        seg = repeated("attention: sequences and slots of k, and seg", seg, (B, S))
+        seg = seg.astype("int64", copy=False)
     apart = [0] * 4 if term is None else strides(term, (B, H, T, S))
     by_sequence = T * S if index is not None and index.ndim == 3 else 0
     sizes = (H, G, T, S, D, E, N, nearest, at.causal, at.window or 0, by_sequence, *apart, scale)
@@ -110,29 +102,16 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
     tokens = [token_first(x) for x in (q, k, v)]
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
-    kind, bare = (
-        kind_of(width, dtype, tf32),
-        table is not None and rest[1] is None and all(a is None for a in (term, row, column)),
-    )
+    kind = kind_of(width, dtype, tf32)
+    bare = table is not None and rest[1] is None and all(a is None for a in (term, row, column))
     more = {"MORE": 1} if any(a is not None for a in rest[1:6]) else {}
     wgmma, stop = dtype.itemsize == 2 and has_wgmma(xp, xp.cuda.Device().id), None
     own, span, block, shared = forward_tiles(width, dtype.itemsize, bool(more), wgmma)
     if skip and bare and at.causal and T >= LONG:
         stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
-    launch(
-        "attention.forward",
-        (blocks(T, own) * B, H),
-        block,
-        o,
-        lse,
-        *tokens,
-        *rest,
-        *(stop or (None, None, 0.0))[:3],
-        real=dtype,
-        shared=shared,
-        **kind,
-        **more,
-    )
+    given = (o, lse, *tokens, *rest, *(stop or (None, None, 0.0))[:3])
+    how = {"real": dtype, "shared": shared, **kind, **more}
+    launch("attention.forward", (blocks(T, own) * B, H), block, *given, **how)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (tokens, o, lse, rest, stop, like, kind)
 
@@ -146,9 +125,7 @@ def attention_gradients(
     q, k, v = given[3:6]
     (_, T, H, _), (S, G), width, size = q.shape, k.shape[1:3], kind["WIDTH"], dtype.itemsize
     more = {"MORE": 1} if any(a is not None for a in given[7:12]) or any(wants[2:5]) else {}
-    wide = (
-        width * size > 256
-    )  # float32 heads whose blocks make half of dk and dv, and keep one tile of the other side
+    wide = width * size > 256  # float32 heads: blocks make half of dk and dv, with one tile of the other side
     own = 2 * OWN_ROWS if size == 2 and width <= 64 and not more else OWN_ROWS
     shared = attention_bytes(width, size, own, 2, 2 if wide else 4, BACKWARD)
     if wants[5]:  # the warps' diagonals, twice
@@ -164,22 +141,10 @@ def attention_gradients(
         xp.empty((lines, H, N), "float32") if wants[5] else None,
     ]
     keys = blocks(S, own) * B * G * (1 + wide) if wants[1] else 0
-    launch(
-        "attention_backward.gradients",
-        (keys + lines * H * any((wants[0], *wants[2:4], wants[5])),),
-        BLOCK,
-        *made,
-        *given,
-        starts,
-        stops,
-        B,
-        keys,
-        lines,
-        real=dtype,
-        shared=shared,
-        **kind,
-        **more,
-    )
+    queries = lines * H * any((wants[0], *wants[2:4], wants[5]))
+    how = {"real": dtype, "shared": shared, **kind, **more}
+    rest = (*given, starts, stops, B, keys, lines)
+    launch("attention_backward.gradients", (keys + queries,), BLOCK, *made, *rest, **how)
     return made
 
 
@@ -199,20 +164,9 @@ def attention_backward(saved, dy, wants):
     table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
     index, N = rest[1], like[0][0][1] if table else 0
     y, delta = token_first(dy), xp.empty((B, H, T), "float32")
-    launch(
-        "attention_backward.inner",
-        (blocks(B * H * T, THREADS // 8),),
-        THREADS,
-        delta,
-        y,
-        o,
-        B * H * T,
-        H,
-        T,
-        E,
-        real=dtype,
-        **kind,
-    )
+    rows = B * H * T
+    grid, sizes = (blocks(rows, THREADS // 8),), (rows, H, T, E)
+    launch("attention_backward.inner", grid, THREADS, delta, y, o, *sizes, real=dtype, **kind)
     given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
     starts, stops = (None, None) if stop is None else kept(q, k, lse, delta, rest, stop)
     wanted = (wants[0], wants[1] or wants[2] or column, term or by_index, row, column, table and not by_index)

@@ -2,16 +2,7 @@
 
 from typing import Any
 
-from peref.backends.cuda.arrays import (
-    PACK,
-    fit,
-    flat,
-    kernel_for_rows,
-    one_line,
-    real,
-    shared_out,
-    sum_parts,
-)
+from peref.backends.cuda.arrays import PACK, fit, flat, kernel_for_rows, one_line, real, shared_out, sum_parts
 from peref.backends.cuda.launch import launch
 from peref.tape import Op, at_once
 from peref.xp import namespace
@@ -23,11 +14,8 @@ MOST_RUNS = 264  # into how many runs at most, each a block's, the rows are cut 
 def normed(x: Any, w: Any, b: Any, eps: float, centred: bool, more: Any = None) -> tuple[Any, Any, Any]:
     """The norm of x, or of x + more; what backward needs; and x + more, None without it."""
     dtype, a, xp = real("norm", x, w, b, more), flat(x), namespace(x)
-    y, r, mean = (
-        xp.empty_like(a),
-        xp.empty(len(a), "float32"),
-        xp.empty(len(a), "float32") if centred else None,
-    )
+    y, r = xp.empty_like(a), xp.empty(len(a), "float32")
+    mean = xp.empty_like(r) if centred else None
     w, b, total = *(None if v is None else one_line(v) for v in (w, b)), None
     if more is not None:
         fit("norm: x and what is added", x.shape, more.shape)

@@ -35,20 +35,8 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
             "adamw: parameters and moments are changed in place and must be C-contiguous; make them so "
             "with ascontiguousarray"
         )
-    given = (
-        p,
-        namespace(g).ascontiguousarray(g),
-        m,
-        v,
-        scalar(rate),
-        scalar(step),
-        None if shrink is None else scalar(shrink),
-        p.size,
-        beta1,
-        beta2,
-        eps,
-        decay,
-    )
+    numbers = (*(None if x is None else scalar(x) for x in (rate, step, shrink)), p.size)
+    given = (p, namespace(g).ascontiguousarray(g), m, v, *numbers, beta1, beta2, eps, decay)
     launch("optimizer.one_tensor", strided(p.size), THREADS, *given)
 
 

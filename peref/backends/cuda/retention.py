@@ -30,25 +30,8 @@ def states_of(
 ) -> Any:
     (B, T, H, D), E = x.shape, y.shape[3]
     found = namespace(x).empty((B, H, blocks(T, CHUNK) + 1, D, E), "float32")
-    grid = (B * H, blocks(D, SLICE), blocks(E, SLICE))
-    launch(
-        "retention.states",
-        grid,
-        BLOCK,
-        found,
-        x,
-        y,
-        first,
-        *rest,
-        H,
-        T,
-        D,
-        E,
-        backward,
-        scale,
-        real=x.dtype,
-        **kind,
-    )
+    grid, given = (B * H, blocks(D, SLICE), blocks(E, SLICE)), (*rest, H, T, D, E, backward, scale)
+    launch("retention.states", grid, BLOCK, found, x, y, first, *given, real=x.dtype, **kind)
     return found
 
 
@@ -65,25 +48,11 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     rest = (xp.ascontiguousarray(like(log_decay, q)).astype("float64", copy=False), line)
     states, y = states_of(k, v, first, rest, False, scale, kind), xp.empty((B, T, H, E), dtype)
     given = (q, k, v, states, *rest, H, T, D, E, False, scale)
-    shared, part = (
-        retention_bytes(kind["WIDTH"], dtype.itemsize, 2, 1),
-        part_of(kind["WIDTH"], dtype.itemsize),
-    )
-    launch(
-        "retention.outputs",
-        (blocks(T, CHUNK) * B * H, blocks(E, part)),
-        BLOCK,
-        y,
-        *given,
-        real=dtype,
-        shared=shared,
-        **kind,
-    )
-    return (
-        y.swapaxes(1, 2),
-        (q, k, v, states, rest, scale, state is not None, kind),
-        states[:, :, -1].astype(dtype),
-    )
+    of = kind["WIDTH"], dtype.itemsize
+    grid, shared = (blocks(T, CHUNK) * B * H, blocks(E, part_of(*of))), retention_bytes(*of, 2, 1)
+    launch("retention.outputs", grid, BLOCK, y, *given, real=dtype, shared=shared, **kind)
+    saved = q, k, v, states, rest, scale, state is not None, kind
+    return y.swapaxes(1, 2), saved, states[:, :, -1].astype(dtype)
 
 
 def retention_backward(saved, dy, dlast=None):
@@ -92,53 +61,12 @@ def retention_backward(saved, dy, dlast=None):
     (B, T, H, D), E, xp, dtype, dy = q.shape, v.shape[3], namespace(q), q.dtype, token_first(dy)
     dstates = states_of(q, dy, None, rest, True, scale, kind)
     dq, dk, dv = (xp.empty_like(x) for x in (q, k, v))
-    sizes, chunks, how = (*rest, H, T, D, E), blocks(T, CHUNK) * B * H, {"real": dtype, **kind}
-    few, many = (retention_bytes(kind["WIDTH"], dtype.itemsize, *tiles) for tiles in ((2, 1), (1, 2)))
-    launch(
-        "retention.gradients",
-        (chunks,),
-        BLOCK,
-        dq,
-        dy,
-        v,
-        k,
-        states,
-        *sizes,
-        False,
-        scale,
-        shared=many,
-        **how,
-    )
-    launch(
-        "retention.gradients",
-        (chunks,),
-        BLOCK,
-        dk,
-        v,
-        dy,
-        q,
-        dstates,
-        *sizes,
-        True,
-        scale,
-        shared=many,
-        **how,
-    )
-    launch(
-        "retention.outputs",
-        (chunks, blocks(E, part_of(kind["WIDTH"], dtype.itemsize))),
-        BLOCK,
-        dv,
-        k,
-        q,
-        dy,
-        dstates,
-        *sizes,
-        True,
-        scale,
-        shared=few,
-        **how,
-    )
+    sizes, chunks, of = (*rest, H, T, D, E), blocks(T, CHUNK) * B * H, (kind["WIDTH"], dtype.itemsize)
+    how = {"real": dtype, "shared": retention_bytes(*of, 1, 2), **kind}
+    launch("retention.gradients", (chunks,), BLOCK, dq, dy, v, k, states, *sizes, False, scale, **how)
+    launch("retention.gradients", (chunks,), BLOCK, dk, v, dy, q, dstates, *sizes, True, scale, **how)
+    grid, how = (chunks, blocks(E, part_of(*of))), how | {"shared": retention_bytes(*of, 2, 1)}
+    launch("retention.outputs", grid, BLOCK, dv, k, q, dy, dstates, *sizes, True, scale, **how)
     dstate = dstates[:, :, 0].astype(dtype) if stateful else None
     return *(g.swapaxes(1, 2) for g in (dq, dk, dv)), dstate, None
 

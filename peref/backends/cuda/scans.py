@@ -30,27 +30,10 @@ def short_conv_forward(x, w, state, runs):
     fit("short_conv: channels of x and rows of w", (C,), w.shape[:1])
     if state is not None:
         fit("short_conv: the state", (B, K - 1, C), state.shape)
-    x, w, first, line = (
-        *(a if a is None else xp.ascontiguousarray(a) for a in (x, w, state)),
-        line_of(runs, B, T),
-    )
-    y, last = xp.empty((B, T, C), dtype), xp.empty((B, K - 1, C), dtype)
-    launch(
-        "convolution.convolved",
-        strided(B * (T + K - 1) * C),
-        MANY,
-        y,
-        last,
-        x,
-        w,
-        first,
-        line,
-        B,
-        T,
-        C,
-        K,
-        real=dtype,
-    )
+    x, w, first = (a if a is None else xp.ascontiguousarray(a) for a in (x, w, state))
+    line, y, last = line_of(runs, B, T), xp.empty((B, T, C), dtype), xp.empty((B, K - 1, C), dtype)
+    grid, given = strided(B * (T + K - 1) * C), (x, w, first, line, B, T, C, K)
+    launch("convolution.convolved", grid, MANY, y, last, *given, real=dtype)
     return y, (x, w, first, line), last
 
 
@@ -59,39 +42,11 @@ def short_conv_backward(saved, dy, dlast=None):
     x, w, first, line = saved
     (B, T, C), K, xp, dy = x.shape, w.shape[1], namespace(x), namespace(x).ascontiguousarray(dy)
     dx, dfirst = xp.empty_like(x), None if first is None else xp.empty_like(first)
-    launch(
-        "convolution.convolved_back",
-        strided(B * (T + K - 1) * C),
-        MANY,
-        dx,
-        dfirst,
-        dy,
-        w,
-        line,
-        B,
-        T,
-        C,
-        K,
-        real=x.dtype,
-    )
+    grid, sizes = strided(B * (T + K - 1) * C), (B, T, C, K)
+    launch("convolution.convolved_back", grid, MANY, dx, dfirst, dy, w, line, *sizes, real=x.dtype)
     P = max(1, min(SCAN_PARTS, blocks(B * T, SCAN_TOKENS)))
-    parts = xp.empty((P, C, K), "float32")
-    launch(
-        "convolution.convolved_weights",
-        (blocks(C, 32), P, K),
-        MANY,
-        parts,
-        dy,
-        x,
-        first,
-        line,
-        B,
-        T,
-        C,
-        K,
-        P,
-        real=x.dtype,
-    )
+    parts, given = xp.empty((P, C, K), "float32"), (dy, x, first, line, *sizes, P)
+    launch("convolution.convolved_weights", (blocks(C, 32), P, K), MANY, parts, *given, real=x.dtype)
     return dx, total("convolution", parts, w.dtype), dfirst, None
 
 
@@ -100,12 +55,8 @@ short_conv = Op(short_conv_forward, short_conv_backward, state=True)
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
     """As selective_scan of mamba.py."""
-    dtype, xp, (B, T, E), N = (
-        real("selective_scan", x, delta, a_log, b, c, skip, state),
-        namespace(x),
-        x.shape,
-        a_log.shape[1],
-    )
+    dtype, xp = real("selective_scan", x, delta, a_log, b, c, skip, state), namespace(x)
+    (B, T, E), N = x.shape, a_log.shape[1]
     fit("selective_scan: x and delta", x.shape, delta.shape)
     fit("selective_scan: b, c and the columns of a_log", (B, T, N), b.shape, c.shape)
     fit("selective_scan: channels of x, rows of a_log and skip", (E,), a_log.shape[:1], skip.shape)
@@ -113,48 +64,25 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     slices, states = blocks(N, STATES), xp.empty((B, pieces(T, STATES) + 1, N, E), "float32")
     y, sizes = xp.empty((slices, B, T, E), "float32"), (T, E, N, discretisation == "zoh")
     rest = (*given, state_in_float32(state, (B, N, E)), line, *sizes)
-    launch(
-        "selective.selective_forward",
-        (B, blocks(E, STATE_COLUMNS), slices),
-        STATE_THREADS,
-        y,
-        states,
-        *rest,
-        real=dtype,
-    )
-    return (
-        total("selective", y, dtype),
-        (states, given, line, sizes, state is not None),
-        states[:, -1].astype(dtype),
-    )
+    grid = (B, blocks(E, STATE_COLUMNS), slices)
+    launch("selective.selective_forward", grid, STATE_THREADS, y, states, *rest, real=dtype)
+    saved = states, given, line, sizes, state is not None
+    return total("selective", y, dtype), saved, states[:, -1].astype(dtype)
 
 
 def selective_scan_backward(saved, dy, dlast=None):
     without_last("selective_scan", dlast)
     states, given, line, sizes, stateful = saved
-    (B, T, E), N, xp, dtype, dy = (
-        dy.shape,
-        sizes[2],
-        namespace(dy),
-        dy.dtype,
-        namespace(dy).ascontiguousarray(dy),
-    )
+    (B, T, E), N, xp, dtype = dy.shape, sizes[2], namespace(dy), dy.dtype
     slices, groups = blocks(N, STATES), blocks(E, STATE_COLUMNS)
     empty = lambda *shape: xp.empty(shape, "float32")
     dx, ddelta, parts = empty(slices, B, T, E), empty(slices, B, T, E), empty(groups, 2, B, T, N)
     da_log, dskip, dh = empty(B, E, N), empty(B, E), empty(B, N, E)
-    given = (dx, ddelta, parts, da_log, dskip, dh, dy, states, *given, line, *sizes)
-    launch(
-        "selective.selective_backward",
-        (B, groups, slices),
-        STATE_THREADS,
-        *given,
-        real=dtype,
-        shared=KEPT + 2 * SHARE,
-    )
-    dx, ddelta, (db, dc), da_log, dskip = (
-        total("selective", a, dtype) for a in (dx, ddelta, parts, da_log, dskip)
-    )
+    made = (dx, ddelta, parts, da_log, dskip, dh)
+    rest = (xp.ascontiguousarray(dy), states, *given, line, *sizes)
+    grid, how = (B, groups, slices), {"real": dtype, "shared": KEPT + 2 * SHARE}
+    launch("selective.selective_backward", grid, STATE_THREADS, *made, *rest, **how)
+    dx, ddelta, (db, dc), da_log, dskip = (total("selective", a, dtype) for a in made[:5])
     return dx, ddelta, da_log, db, dc, dskip, dh.astype(dtype, copy=False) if stateful else None, None
 
 
@@ -170,19 +98,9 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     u, skip, line = xp.ascontiguousarray(u), xp.ascontiguousarray(skip), line_of(runs, B, T)
     system = xp.ascontiguousarray(modes).astype("float64", copy=False)
     slices, states = blocks(M, MODES), xp.empty((B, pieces(T, MODES) + 1, C, 2 * M), "float32")
-    y, rest = (
-        xp.empty((slices, B, T, C), "float32"),
-        (u, system, skip, state_in_float32(state, (B, C, 2 * M)), line, T, C, M),
-    )
-    launch(
-        "diagonal.diagonal_forward",
-        (B, blocks(C, STATE_COLUMNS), slices),
-        STATE_THREADS,
-        y,
-        states,
-        *rest,
-        real=dtype,
-    )
+    y, grid = xp.empty((slices, B, T, C), "float32"), (B, blocks(C, STATE_COLUMNS), slices)
+    rest = (u, system, skip, state_in_float32(state, (B, C, 2 * M)), line, T, C, M)
+    launch("diagonal.diagonal_forward", grid, STATE_THREADS, y, states, *rest, real=dtype)
     saved = states, u, system, skip, line, modes.dtype, state is not None
     return total("diagonal", y, dtype), saved, states[:, -1].astype(dtype)
 
@@ -190,29 +108,14 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
 def diagonal_scan_backward(saved, dy, dlast=None):
     without_last("diagonal_scan", dlast)
     states, u, system, skip, line, of_modes, stateful = saved
-    (B, T, C), M, xp, dtype, dy = (
-        u.shape,
-        system.shape[2],
-        namespace(u),
-        u.dtype,
-        namespace(u).ascontiguousarray(dy),
-    )
+    (B, T, C), M, xp, dtype = u.shape, system.shape[2], namespace(u), u.dtype
     slices, empty = blocks(M, MODES), lambda *shape: xp.empty(shape, "float32")
     du, dmodes, dskip, ds = empty(slices, B, T, C), empty(B, 4, C, M), empty(B, C), empty(B, C, 2 * M)
-    given = (du, dmodes, dskip, ds, dy, states, u, system, skip, line, T, C, M)
-    launch(
-        "diagonal.diagonal_backward",
-        (B, blocks(C, STATE_COLUMNS), slices),
-        STATE_THREADS,
-        *given,
-        real=dtype,
-        shared=2 * KEPT,
-    )
-    du, dskip, dmodes = (
-        total("diagonal", du, dtype),
-        total("diagonal", dskip, dtype),
-        total("diagonal", dmodes, of_modes),
-    )
+    given = (du, dmodes, dskip, ds, xp.ascontiguousarray(dy), states, u, system, skip, line, T, C, M)
+    grid, how = (B, blocks(C, STATE_COLUMNS), slices), {"real": dtype, "shared": 2 * KEPT}
+    launch("diagonal.diagonal_backward", grid, STATE_THREADS, *given, **how)
+    du, dskip = (total("diagonal", a, dtype) for a in (du, dskip))
+    dmodes = total("diagonal", dmodes, of_modes)
     return du, dmodes, dskip, ds.astype(dtype, copy=False) if stateful else None, None
 
 

@@ -52,12 +52,8 @@ def tables(angle: Any, gain: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """cos and sin of the angles, times the gains, in float32."""
     xp = namespace(angle)
     cos, sin = (xp.empty(shape, "float32") for _ in range(2))
-    given = (
-        angles_in_float64(angle, shape),
-        None if gain is None else angles_in_float64(gain, shape),
-        cos.size,
-    )
-    launch("turn.tables", strided(cos.size), THREADS, cos, sin, *given)
+    given = (None if a is None else angles_in_float64(a, shape) for a in (angle, gain))
+    launch("turn.tables", strided(cos.size), THREADS, cos, sin, *given, cos.size)
     return cos, sin
 
 
@@ -115,19 +111,8 @@ def turn_backward(saved, dy, wants):
         cos, sin = tables(angle, None, cos.shape)
     sizes = (B, T, H, G, half, *dstrides, *strides, *steps(cos), layout != "half")
     scale = None if gain is None else angles_in_float64(gain, cos.shape)
-    launch(
-        "turn.turn_angles",
-        strided(B * G * T * half),
-        THREADS,
-        *found,
-        down,
-        source,
-        cos,
-        sin,
-        scale,
-        *sizes,
-        real=x.dtype,
-    )
+    given = (down, source, cos, sin, scale, *sizes)
+    launch("turn.turn_angles", strided(B * G * T * half), THREADS, *found, *given, real=x.dtype)
     like = (angle if wants[1] else None, gain if wants[2] else None)
     return dx, *(None if a is None else as_given(g, a) for g, a in zip(found, like, strict=True))
 

@@ -29,20 +29,8 @@ def wkv4_forward(k, v, log_w, u, state, runs):
     fit("wkv4: channels of k, log w and u", (C,), log_w.shape, u.shape)
     given = (*(xp.ascontiguousarray(a) for a in (k, v, log_w, u)),)
     line, y, states = line_of(runs, B, T), xp.empty((B, T, C), dtype), xp.empty((B, T + 1, 3, C), "float32")
-    launch(
-        "wkv4.wkv4_forward",
-        (blocks(B * C, LANES),),
-        LANES,
-        y,
-        states,
-        *given,
-        state_in_float32(state, (B, 3, C)),
-        line,
-        B,
-        T,
-        C,
-        real=dtype,
-    )
+    grid, rest = (blocks(B * C, LANES),), (state_in_float32(state, (B, 3, C)), line, B, T, C)
+    launch("wkv4.wkv4_forward", grid, LANES, y, states, *given, *rest, real=dtype)
     return y, (states, given, line, state is not None), states[:, -1].astype(dtype)
 
 
@@ -52,23 +40,8 @@ def wkv4_backward(saved, dy, dlast=None):
     (B, T, C), xp, dtype, dy = dy.shape, namespace(dy), given[0].dtype, namespace(dy).ascontiguousarray(dy)
     dk, dv = (xp.empty_like(dy) for _ in range(2))
     first, parts = xp.empty((B, 3, C), "float32"), xp.empty((B, 2, C), "float32")
-    launch(
-        "wkv4.wkv4_backward",
-        (blocks(B * C, LANES),),
-        LANES,
-        dk,
-        dv,
-        first,
-        parts,
-        dy,
-        states,
-        *given,
-        line,
-        B,
-        T,
-        C,
-        real=dtype,
-    )
+    grid, rest = (blocks(B * C, LANES),), (dy, states, *given, line, B, T, C)
+    launch("wkv4.wkv4_backward", grid, LANES, dk, dv, first, parts, *rest, real=dtype)
     return dk, dv, *total("wkv4", parts, dtype), first.astype(dtype, copy=False) if stateful else None, None
 
 
@@ -85,23 +58,15 @@ def heads(what: str, r: Any, v: Any, *others: Any) -> int:
 def matrix_state_forward(kernel: str, arrays: list[Any], bonus: list[Any], state: Any, runs: Any) -> Any:
     """y, what backward needs and the last state; arrays [B,H,T,.], of which the fourth are the values."""
     what = kernel.partition(".")[0]
-    dtype, xp, (B, H, T, K), V = (
-        real(what, *arrays, *bonus, state),
-        namespace(arrays[0]),
-        arrays[0].shape,
-        arrays[3].shape[3],
-    )
+    dtype, xp = real(what, *arrays, *bonus, state), namespace(arrays[0])
+    (B, H, T, K), V = arrays[0].shape, arrays[3].shape[3]
     width = heads(what, arrays[0], arrays[3], *arrays[1:3], *arrays[4:])
     given = (*(token_first(a) for a in arrays), *(xp.ascontiguousarray(a) for a in bonus))
-    line, y, states = (
-        line_of(runs, B, T),
-        xp.empty((B, T, H, V), dtype),
-        xp.empty((B, H, pieces(T, width) + 1, K, V), "float32"),
-    )
+    line, y = line_of(runs, B, T), xp.empty((B, T, H, V), dtype)
+    states = xp.empty((B, H, pieces(T, width) + 1, K, V), "float32")
     rest = (*given, state_in_float32(state, (B, H, K, V)), line, H, T, K, V)
-    launch(
-        kernel, (B * H, blocks(V, STATE_COLUMNS)), STATE_THREADS, y, states, *rest, real=dtype, WIDTH=width
-    )
+    grid = (B * H, blocks(V, STATE_COLUMNS))
+    launch(kernel, grid, STATE_THREADS, y, states, *rest, real=dtype, WIDTH=width)
     return y.swapaxes(1, 2), (states, given, line, width, state is not None), states[:, :, -1].astype(dtype)
 
 
@@ -112,36 +77,14 @@ def matrix_state_backward(kernel: str, saved: Any, dy: Any, quantities: int, *ot
     states, given, line, width, stateful = saved
     (B, H, _, K, V), xp, dtype, dy = states.shape, namespace(dy), given[0].dtype, token_first(dy)
     T, slices = dy.shape[1], blocks(V, STATE_COLUMNS)
-    parts, dv, ds = (
-        xp.empty((slices, quantities, B, T, H, K), "float32"),
-        xp.empty((B, T, H, V), dtype),
-        xp.empty((B, H, K, V), "float32"),
-    )
+    parts = xp.empty((slices, quantities, B, T, H, K), "float32")
+    dv, ds = xp.empty((B, T, H, V), dtype), xp.empty((B, H, K, V), "float32")
     how = {"real": dtype, "shared": KEPT + quantities * SHARE, "WIDTH": width}
-    launch(
-        kernel,
-        (B * H, slices),
-        STATE_THREADS,
-        parts,
-        dv,
-        *others,
-        ds,
-        dy,
-        states,
-        *given,
-        line,
-        H,
-        T,
-        K,
-        V,
-        **how,
-    )
+    rest = (ds, dy, states, *given, line, H, T, K, V)
+    launch(kernel, (B * H, slices), STATE_THREADS, parts, dv, *others, *rest, **how)
     found = total(kernel.partition(".")[0], parts, dtype, WIDTH=width)
-    return (
-        dv.swapaxes(1, 2),
-        ds.astype(dtype, copy=False) if stateful else None,
-        [a.swapaxes(1, 2) for a in found],
-    )
+    of_state = ds.astype(dtype, copy=False) if stateful else None
+    return dv.swapaxes(1, 2), of_state, [a.swapaxes(1, 2) for a in found]
 
 
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
