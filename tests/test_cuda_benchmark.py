@@ -668,6 +668,20 @@ def test_what_is_compiled_ahead_is_what_is_launched(gpu):
     assert made[len(ahead) :] == ahead
 
 
+def test_what_the_sanitizer_runs_is_compiled_ahead(tmp_path, monkeypatch, gpu):
+    """Attention in bfloat16 without wgmma too: four tools would else compile it side by side, in its time."""
+    from on_gpu import compiling
+
+    asked = []
+    noted = lambda xp, file, defines: asked.append((file, defines, launch.has_wgmma(xp, 0)))
+    monkeypatch.setattr(compiling, "described", noted)
+    for kind, some in compiling.groups(False):
+        if kind == "mma":
+            compiling.warmed(tmp_path, True, kind, some)
+    narrow = [defines for defines in launch.VARIANTS["attention"] if "BF16" in defines]
+    assert asked == [("attention", defines, False) for defines in narrow]
+
+
 def test_a_variant_that_does_not_compile_is_a_row(tmp_path, gpu):
     """Of its file alone, and the table counts it."""
     from on_gpu import compiling

@@ -1,6 +1,7 @@
 """Phase 1: every variant of every kernel file, compiled side by side with nothing to include, and what CuPy
-compiles for the plain ops and encodings of phases 4 and 5, each group in a process of its own; from then on
-CuPy has it on disk, and no row that is measured compiles anything.
+compiles for the plain ops and encodings of phases 4 and 5, each group in a process of its own; and attention
+without wgmma, for the sanitizer. From then on CuPy has it on disk, and no row that is measured compiles
+anything.
 """
 
 import multiprocessing
@@ -12,11 +13,13 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from on_gpu.session import Session, library, opened
 from on_gpu.shapes import of
+from peref.backends.cuda import launch
 from peref.backends.cuda.launch import VARIANTS, declared, module
 from peref.encodings import names
 
@@ -59,6 +62,9 @@ def warmed(out: Path, emulated: bool, kind: str, some: Any) -> None:
                 work()
         elif kind == "training":
             correct.same_training(s)
+        elif kind == "mma":
+            with mock.patch.object(launch, "has_wgmma", return_value=False):
+                described(s.xp, "attention", some)
         elif kind == "steps":
             for batch, length in of(emulated).steps:
                 timings.stepping(s, s.plain() if some == "cupy" else s.backend(some), batch, length)[0]()
@@ -75,7 +81,8 @@ def groups(emulated: bool) -> list[tuple[str, Any]]:
     kinds = product((np.float64, np.float32), ("recurrences", "rows", "heads", "products"))
     encodings = [("golden", names()[n::GROUPS]) for n in range(GROUPS)]
     steps = [("steps", name) for name in ("cuda:bf16", "cupy", "cuda:tf32")]
-    return [*steps, ("training", None), *((kind, dtype) for dtype, kind in kinds), *encodings]
+    without = [("mma", defines) for defines in VARIANTS["attention"] if "BF16" in defines]
+    return [*steps, *without, ("training", None), *((kind, dtype) for dtype, kind in kinds), *encodings]
 
 
 def compiling(s: Session) -> None:
