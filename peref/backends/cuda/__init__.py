@@ -98,33 +98,17 @@ def open_device(
     Training steps are recorded where `record` says so.
     """
     tf32 = name == "cuda:tf32"
-    half: dict[str, Any] = (
-        {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))}
-        if name == "cuda:bf16"
-        else {}
-    )
     multiply = Cublas(xp, library, tf32=tf32)
-    made = products(multiply, activation.gelu, activation.swiglu)
-    cut: dict[str, Any] = (
-        {"recurrences": {**BACKEND.recurrences, "retention": partial(retention.retention, tf32=True)}}
-        if tf32
-        else {}
-    )
+    own: dict[str, Any] = {"place": lambda thing: place(thing, xp), "skips": not every_tile}
+    own |= vars(products(multiply, activation.gelu, activation.swiglu))
+    own["step"] = Steps(xp, multiply.branch, say) if record else call
+    if name == "cuda:bf16":
+        own |= {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))}
+    if tf32:
+        own["recurrences"] = {**BACKEND.recurrences, "retention": partial(retention.retention, tf32=True)}
     if tf32 or every_tile:
-        cut |= {
-            "attention": partial(attention.attention, tf32=tf32, skip=not every_tile),
-            "skips": not every_tile,
-        }
-    whole = replace(
-        BACKEND,
-        **cut,
-        linear=made.linear,
-        linears=made.linears,
-        matmul=made.matmul,
-        activated_linear=made.activated_linear,
-    )
-    step = Steps(xp, multiply.branch, say) if record else call
-    return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=step)
+        own["attention"] = partial(attention.attention, tf32=tf32, skip=not every_tile)
+    return replace(BACKEND, name=name, **own)
 
 
 def here(name: str, every_tile: bool, record: bool, say: Callable[[str], None]) -> Backend:
