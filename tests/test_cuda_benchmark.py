@@ -281,11 +281,12 @@ def test_a_finding_of_the_sanitizer_is_a_row(tmp_path, monkeypatch, gpu):
 
 def test_the_sanitizer_sees_attention_both_ways(tmp_path, monkeypatch, gpu):
     """All that there is without wgmma; then, but of racecheck, attention in bfloat16 with it, of every
-    width. AdamW in both types.
+    width, and not what was compiled without. AdamW in both types.
     """
     from on_gpu import correct, sanitizer
 
-    seen, updated = [], []
+    seen, updated, made = [], [], MagicMock(wraps=launch.compiled)
+    monkeypatch.setattr(launch, "compiled", made)
 
     def pulled(be, function, arrays, settings, place, dtype):
         seen.append((launch.has_wgmma(sys.modules["cupy"], 0), arrays[0].shape[-1], np.dtype(dtype).name))
@@ -300,6 +301,7 @@ def test_the_sanitizer_sees_attention_both_ways(tmp_path, monkeypatch, gpu):
     assert {one for one in seen if one[0]} == {(True, width, "bfloat16") for width in (32, 64, 128)}
     assert {(width, name) for width in (32, 64, 128) for name in ("float32", "bfloat16")} <= {*without}
     assert updated == ["cuda", "cuda:bf16"]
+    assert made.cache_clear.call_count == 2
     s = gpu.session.Session(tmp_path, False, "4 correctness", time.monotonic() + 60)
     asked, process = [], SimpleNamespace(wait=lambda seconds: 0, returncode=0, kill=lambda: None)
     monkeypatch.setattr(sanitizer.shutil, "which", lambda name: name)
