@@ -540,7 +540,7 @@ def test_an_expected_failure_that_nothing_is_called_is_misuse(book, capsys, tmp_
         r"refusals and laws in ",
         text,
     ), text
-    assert "did you mean rope.op/default:q_rotated" in text
+    assert "did you mean 'rope.op/default:q_rotated'" in text
     for wrong, words in (
         ("rope.block/lama:y # ?", "line 1: rope.block/lama:y"),
         ("a.b/c:d # ?\na.b/c:d # ?", "line 2 is line 1 once more"),
@@ -588,14 +588,14 @@ def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "said"),
     {
-        ("--case", "rope.op/defalt"): "--case rope.op/defalt: not in .*; did you mean rope.op/default",
+        ("--case", "rope.op/defalt"): "--case rope.op/defalt: not in .*; did you mean 'rope.op/default'",
         ("--case", "zzz*"): "--case zzz.*; see: .* golden show$",
         ("--case", "rope.block/llama"): "--case rope.block/llama: only the full set has that; add --full$",
-        ("--flag", "rope.layout.haf"): "did you mean rope.layout.half",
+        ("--flag", "rope.layout.haf"): "did you mean 'rope.layout.half'",
         ("--flag", "nosuch"): "--flag nosuch: not in ",
-        ("--group", "rotate_ops"): "did you mean rotate_op",
-        ("--level", "atn"): "did you mean attn",
-        ("--pe", "roep"): "did you mean rope",
+        ("--group", "rotate_ops"): "did you mean 'rotate_op'",
+        ("--level", "atn"): "did you mean 'attn'",
+        ("--pe", "roep"): "did you mean 'rope'",
     }.items(),
 )
 def test_a_filter_that_nothing_is_called_is_misuse(book, both, monkeypatch, words, said):
@@ -616,7 +616,7 @@ def test_a_filter_that_nothing_is_called_is_misuse(book, both, monkeypatch, word
 def test_a_filter_on_the_command_line(capsys):
     """In one line, exit 2."""
     code, text = cli(capsys, "check", "--impl", "peref.golden.compute.reference:reference", "--pe", "roep")
-    assert (code, text.count("\n"), "did you mean rope" in text) == (2, 1, True), text
+    assert (code, text.count("\n"), "did you mean 'rope'" in text) == (2, 1, True), text
 
 
 def test_budgets_may_come_along(small, capsys, tmp_path):

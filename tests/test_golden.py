@@ -442,7 +442,8 @@ def test_golden_show_of_a_refusal_and_of_nothing(capsys):
     assert (code, "kind        width" in text, "R=5" in text) == (0, True, True), text
     code, text = cli(capsys, "golden", "show", "--pe", "rope", "--flag", "bias.sign")
     assert (code, "leave out one of" in text) == (2, True)
-    assert "did you mean " in cli(capsys, "golden", "show", "--flag", "rope.sing")[1]
+    said = cli(capsys, "golden", "show", "--flag", "rope.layout.haf")[1]
+    assert "did you mean 'rope.layout.half'" in said, said
 
 
 def test_explain_of_a_prefix(capsys):

@@ -133,8 +133,7 @@ def where_wrong(verdict: Verdict, axes: list[str], limit: str) -> str:
 
 def relations_of(got: np.ndarray, want: np.ndarray, axes: list[str], keep: Any) -> list[str]:
     """What theirs has to do with what it must be; `keep`: where it is no padding."""
-    if keep is not None:
-        got, want = np.where(keep, got, 0), np.where(keep, want, 0)
+    got, want = np.where(keep, got, 0), np.where(keep, want, 0)
     if not got.any():
         return ["all of it is 0"]
     if (unreal := ~np.isfinite(got)).any():

@@ -49,7 +49,7 @@ def made_with(t: Traces, name: str, said: Said) -> np.ndarray | None:
 def best_value(t: Traces, name: str, said: Callable[[float], Said], start: float) -> float | None:
     """The value that gives a tensor best; None where it has no say in it."""
     got, log = t.theirs[name], float(np.log(start))
-    keep, axes = compared(t, name), t.axes[name]
+    keep, axes = np.isfinite(got) & (got > HIDDEN) & t.seen(name, t.engine), t.axes[name]
     on = {axis: n for n, axis in enumerate(axes)}
     T, n = got.shape[on["T"]] if "T" in on else 1, FIRST_TOKENS
     while True:
@@ -69,15 +69,6 @@ def best_value(t: Traces, name: str, said: Callable[[float], Said], start: float
         if n >= T:
             return float(np.exp(log)) if size > 0 else None
         n *= 4
-
-
-def compared(t: Traces, name: str) -> Any:
-    """Which numbers of a tensor say something: no padding, none that is hidden or not finite."""
-    got, (layer, step), rows = t.theirs[name], layer_and_step(name), t.rows(name)
-    keep = np.isfinite(got) & (got > HIDDEN)
-    if step in ("scores", "bias"):
-        keep = keep & t.engine.made.places[layer].see
-    return keep if rows is None else keep & rows
 
 
 def shortest(

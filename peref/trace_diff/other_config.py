@@ -14,6 +14,7 @@ from peref import hooks
 from peref.config import OF_FIELDS, Config
 from peref.encodings import get, names, options
 from peref.member import FEEDING, encodings_of, kinds, settings_of, turning
+from peref.settings import other_choices
 from peref.trace_diff.steps import Engine, Said
 
 FORGET: dict[str, dict[str, Any]] = {  # what means nothing any more where a field changes
@@ -97,10 +98,8 @@ def of_other_members(engine: Engine, layer: int) -> Iterator[Said]:
 def neighbours(setting: str, value: Any, kind: Any, cfg: Config) -> list[Any]:
     """Values that somebody may have taken for this one: none, a usual one, one more or less, double."""
     found: list[Any] = [None] if type(None) in get_args(kind) else []
-    if kind is bool or isinstance(value, bool):
-        return [not value]
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
+    if isinstance(value, bool) or get_origin(kind) is Literal:
+        return [*other_choices(value, kind)]
     if setting == "scale":
         roots = [cfg.D**-0.5, (cfg.C / cfg.H) ** -0.5, cfg.C**-0.5]
         return [*roots, 1.0, 1 / cfg.D, value**2, value * cfg.D**-0.5]

@@ -34,6 +34,9 @@ from peref.trace_diff.steps import Engine, Said, Steps, Way
 of_hooks = lambda row: row.flag != "basic" and row.change.keys() <= {*WRAPS, "see", "parts"}
 OF_CASES = [*filter(of_hooks, (*OF_ANGLES, *BIASES, *SEEN))]
 PRECISE = "it is computed in float32 or wider, and rounded afterwards"
+has_rotation = lambda cfg, kind: kind.pe.rotate
+norms_heads = lambda cfg: cfg.unit_heads or (cfg.qk_norm and cfg.qk_norm_over == "head")
+attends = lambda cfg, kind: not (kind.pe.mix or kind.pe.attend)  # by a softmax
 TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
     "is of the position after": lambda f, i, factor: f(i + 1),
     "is of the position before": lambda f, i, factor: f(np.maximum(i - 1, 0)),
@@ -47,7 +50,7 @@ def as_cases(engine: Engine, layer: int) -> Iterator[Case]:
     """Attention of a layer as golden cases have it, one for each of its encodings."""
     cfg, kind, (name, given) = engine.cfg, engine.cfg.layer(layer), engine.cfg.pe[layer % len(engine.cfg.pe)]
     facts: dict[str, Any] = {fact: getattr(cfg, fact) for fact in (*"HGDCLR", "causal", "layout")}
-    for one in encodings_of(name) if attends(kind) else ():
+    for one in encodings_of(name) if attends(cfg, kind) else ():
         own = {o: given[key] for o in options(get(one)) for key in (o, f"{one}.{o}") if key in given}
         case = Case(one, "attn", "", "", options=own, seg=engine.at.seg, **facts)
         vars(case)["at"] = engine.made.places[layer]
@@ -163,6 +166,10 @@ def gate(f: Callable) -> dict[str, Way]:
     return {"ffn": way}
 
 
+NORM_BEHIND: dict[str, Way] = {role: unnormed(role) for role in "qk"}
+NORM_BEHIND |= {f"{role}_turned": normed_behind(role) for role in "qk"}
+
+
 class Rows(NamedTuple):
     """Ways to compute steps, by what theirs does, in layers that are so; and what is right."""
 
@@ -173,7 +180,7 @@ class Rows(NamedTuple):
 
 OTHER_WAYS = (
     Rows(
-        lambda cfg, kind: has_rotation(kind),
+        has_rotation,
         "q and k turn, the first channels of each head",
         {
             "v turns as well": {"heads": lambda t, x: weigh(t("probabilities"), turned(t, t("v")))},
@@ -181,29 +188,22 @@ OTHER_WAYS = (
         },
     ),
     Rows(
-        lambda cfg, kind: (
-            has_rotation(kind) and (cfg.unit_heads or (cfg.qk_norm and cfg.qk_norm_over == "head"))
-        ),
+        lambda cfg, kind: has_rotation(cfg, kind) and norms_heads(cfg),
         "QK-norm comes before q and k turn",
-        {
-            "QK-norm stands behind the rotation": {
-                **{"q": unnormed("q"), "k": unnormed("k")},
-                **{"q_turned": normed_behind("q"), "k_turned": normed_behind("k")},
-            }
-        },
+        {"QK-norm stands behind the rotation": NORM_BEHIND},
     ),
     Rows(
-        lambda cfg, kind: attends(kind) and cfg.G > 1,
+        lambda cfg, kind: attends(cfg, kind) and cfg.G > 1,
         "query head h reads key-value head h // (H/G)",
         {words: reading_heads(order) for words, order in GROUPINGS.items()},
     ),
     Rows(
-        lambda cfg, kind: attends(kind),
+        attends,
         "probabilities are the softmax of the scores over the keys that a token sees",
         {words: another_softmax(change) for words, change in (SOFTMAX | ROUNDED_STEPS).items()},
     ),
     Rows(
-        lambda cfg, kind: attends(kind) and kind.pe.score is not None,
+        lambda cfg, kind: attends(cfg, kind) and kind.pe.score,
         "what the encoding says is added to the scaled logits",
         {
             "what is added to the logits is scaled too": {
@@ -266,16 +266,6 @@ ENDS: dict[str, dict[str, Way]] = {
     "the loss is a mean over all tokens": {"loss": lambda t, x: t.cross_entropies()[1].mean()},
     "the loss is of the same token, not of the next": {"loss": lambda t, x: t.cross_entropies(0)[0]},
 }
-
-
-def has_rotation(kind: Layer) -> bool:
-    """Whether q and k turn."""
-    return kind.pe.rotate is not None
-
-
-def attends(kind: Layer) -> bool:
-    """Whether a layer has softmax attention."""
-    return not kind.pe.mix and not kind.pe.attend
 
 
 def of_rows(engine: Engine, layer: int) -> Iterator[Said]:

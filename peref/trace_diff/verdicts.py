@@ -71,11 +71,6 @@ class Traces:
         """Names of the reference in the order of computation; then gradients, from the loss backwards."""
         return [name for name in self.axes if name in self.ours]
 
-    @cached_property
-    def asked(self) -> np.ndarray | None:
-        """[B,T], false for padding; None where there is none."""
-        return None if self.engine.at.seg is None else self.engine.at.seg != 0
-
     # ------------------------------------------------------------ theirs
 
     @cached_property
@@ -86,20 +81,23 @@ class Traces:
             if name in self.came:
                 x, want = self.came[name].wide, self.ours[name].wide
                 if np.squeeze(x).shape == np.squeeze(want).shape:
-                    keep = self.rows(name)
-                    x = x.reshape(want.shape)
-                    found[name] = x if keep is None else np.where(keep, x, want)
+                    found[name] = np.where(self.rows(name), x.reshape(want.shape), want)
         return found
 
-    def rows(self, name: str) -> Any:
-        """Which numbers of a tensor are not padding; None: all."""
-        if self.asked is None or name.startswith(OF_PARAMETER):
-            return None
-        axes, keep = self.axes[name], np.ones((), bool)
-        for k in (k for k, axis in enumerate(axes) if axis == "T"):
-            of_tokens = [n if one in (0, k) else 1 for one, n in enumerate(self.ours[name].bits.shape)]
-            keep = keep & self.asked.reshape(of_tokens)
+    def rows(self, name: str) -> np.ndarray:
+        """Which numbers of a tensor are not padding, of its shape."""
+        shape, seg = self.ours[name].bits.shape, self.engine.at.seg
+        keep = np.ones(shape, bool)
+        if seg is None or name.startswith(OF_PARAMETER):
+            return keep
+        for k in (k for k, axis in enumerate(self.axes[name]) if axis == "T"):
+            keep &= (seg != 0).reshape([n if one in (0, k) else 1 for one, n in enumerate(shape)])
         return keep
+
+    def seen(self, name: str, engine: Engine) -> np.ndarray:
+        """Which numbers of a tensor say something: no padding, and of logits none that nothing sees."""
+        keep, (layer, step) = self.rows(name), layer_and_step(name)
+        return keep & engine.made.places[layer].see if step in ("scores", "bias") else keep
 
     @cached_property
     def usual(self) -> str:
@@ -157,10 +155,8 @@ class Traces:
         return ROUNDOFF[self.dtype(name)] <= ROUNDOFF["F32"] and verdict.worst > dict(CLASSES)["A"]
 
     def close(self, name: str, made: np.ndarray) -> bool:
-        got, (layer, step) = self.theirs[name], layer_and_step(name)
-        both = np.isfinite(made) & np.isfinite(got)
-        if step in ("scores", "bias") and layer >= 0:  # nor is it asked what nothing sees
-            both &= self.engine.made.places[layer].see
+        got = self.theirs[name]
+        both = np.isfinite(made) & np.isfinite(got) & self.seen(name, self.engine)
         apart = np.abs(np.where(both, made - got, 0)).max(initial=0)
         return bool(apart <= BEYOND_ROUNDING * np.abs(np.where(both, made, 0)).max(initial=0))
 
@@ -216,15 +212,11 @@ class Traces:
     def rule(self, name: str, want: Any, a: Any, b: Any, engine: Engine) -> Verdict:
         """What is compared: no padding, and of logits none that the mask hides."""
         got, (layer, step), cfg = self.theirs[name], layer_and_step(name), self.engine.cfg
-        keep = self.rows(name)
-        keep = np.ones(want.shape, bool) if keep is None else np.broadcast_to(keep, want.shape)
-        if step in ("scores", "bias"):
-            see = np.broadcast_to(engine.made.places[layer].see, want.shape)
-            hidden = got < HIDDEN
-            if step == "scores" and (hidden & ~see).any():  # dumped behind the mask
-                keep, want = keep & (see | ~hidden), np.where(see, want, -np.inf)
-            else:
-                keep = keep & see
+        keep = self.seen(name, engine)
+        if step == "scores":
+            see, hidden = engine.made.places[layer].see, got < HIDDEN
+            if (hidden & ~see).any():  # dumped behind the mask
+                keep, want = self.rows(name) & (see | ~hidden), np.where(see, want, -np.inf)
         got, want, a, b = (np.where(keep, x, 0.0) for x in (got, want, a, b))
         S = self.memory.x.shape[1] if self.memory and step.startswith("cross_") else self.engine.at.T
         sums = {"scores": cfg.D, "probabilities": S, "heads": S}  # on the way

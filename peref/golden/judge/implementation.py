@@ -19,7 +19,7 @@ from peref.golden.judge import declared
 from peref.golden.judge.judged import DTYPES, check_tensors, tells_dtype
 from peref.golden.judge.process import lent_folder
 from peref.golden.judge.report import Report
-from peref.golden.judge.result import FULL_NAMES, OTHER_DTYPE, Outcome, Result
+from peref.golden.judge.result import FULL_NAMES, OTHER_DTYPE, Result
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
@@ -98,18 +98,6 @@ def run_function(
     return found, errors
 
 
-def held(function: Callable, book: Book, pick: Pick, dtype: str) -> tuple[Outcome, ...]:
-    """What it does with refusals and laws; none in bfloat16, in which NumPy does not compute."""
-
-    array = lambda t: t.wide if t.dtype == "BF16" else t.bits
-
-    def arrays(case: Any, inputs: Any) -> Any:
-        came = function(case, inputs)
-        return came and {name: array(tensor_of(name, y)) for name, y in came.items()}
-
-    return () if dtype == "bf16" else tuple(declared.outcomes(arrays, book, pick, dtype))
-
-
 def check_function(
     function: Callable, book: Book, pick: Pick, dtype: str, *, gradients: bool = True, **how: Any
 ) -> Report:
@@ -120,7 +108,10 @@ def check_function(
     # a program is given numbers of the grid in its dtype by Runner, which has one that NumPy has not
     given = "f64" if isinstance(function, Runner) else dtype
     came, errors = run_function(function, book, asked, given, gradients)
-    how |= {} if how.get("single") else {"outcomes": held(function, book, pick, dtype)}
+    if dtype != "bf16" and not how.get("single"):  # NumPy does not compute in bfloat16
+        as_tensors = lambda came: came and {name: tensor_of(name, y) for name, y in came.items()}
+        called = lambda *given: as_tensors(function(*given))
+        how["outcomes"] = tuple(declared.outcomes(called, book, pick, dtype))
     how |= {"errors": errors, "asked": DTYPES[dtype], "gradients": gradients}
     return check_tensors(book, came, pick, **how)
 

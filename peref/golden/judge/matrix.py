@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from peref.errors import Damaged, Misuse
+from peref.golden.judge.result import listed_by
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.entries import golden_schema
 from peref.golden.spec.files import strict_json
@@ -135,11 +136,10 @@ def table_rows(found: list[Column]) -> list[tuple[str, str]]:
 
 
 def cell(of: Column, row: tuple[str, str]) -> Cell:
-    mine = [one for one in of.found if row_of(one["case"]) == row]
+    mine = sorted((one for one in of.found if row_of(one["case"]) == row), key=lambda one: one["dtype"])
     raised = {case for case in of.errors if row_of(case) == row}
-    grades: dict[str, str] = {}
-    for one in sorted(mine, key=lambda one: one["dtype"]):
-        grades[one["dtype"]] = max(grades.get(one["dtype"], "A"), one["class"], key=WORST.index)
+    worst = lambda some: max((one["class"] for one in some), key=WORST.index)
+    grades = {dtype: worst(some) for dtype, some in listed_by(mine, lambda one: one["dtype"]).items()}
     grades |= {"": "ERROR"} if raised else {}
     used = [float("inf") if one.get("used") is None else one["used"] for one in mine]
     claimed, known = {one["case"] for one in mine} | raised, sum(row_of(case) == row for case in of.cases)
@@ -167,11 +167,9 @@ def first_failures(found: list[Column]) -> Iterator[tuple[str, Found, int]]:
     are wrong.
     """
     for c in found:
-        wrong: dict[tuple[str, str], list[Found]] = {}
-        for one in c.found:
-            if one["class"] == "FAIL":
-                wrong.setdefault((one["case"], one["dtype"]), []).append(one)
-        yield from ((c.name, several[0], len(several)) for several in wrong.values())
+        wrong = (one for one in c.found if one["class"] == "FAIL")
+        for some in listed_by(wrong, lambda one: (one["case"], one["dtype"])).values():
+            yield c.name, some[0], len(some)
 
 
 def by_flag(found: list[Column]) -> dict[str, list[tuple[int, int]]]:

@@ -7,7 +7,6 @@ not done; so it is refused.
 Not here: whether an expected failure failed (report).
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from peref import share
 from peref.encodings import names
-from peref.errors import Misuse
+from peref.errors import Misuse, did_you_mean
 from peref.golden.judge import declared
 from peref.golden.spec.book import Book, with_full
 from peref.golden.spec.cases import LEVELS, OF_MODEL
@@ -57,13 +56,6 @@ def everything(book: Book) -> Iterable[Entry]:
     return chain(book.entries.values(), *declared.declared_entries(book).values())
 
 
-def nearest(pattern: str, known: Iterable[str], rest: str) -> str:
-    """What follows a pattern that matches nothing: the names that are nearest to it, or else `rest`."""
-    known = sorted(known)
-    found = difflib.get_close_matches(re.sub(r"[*?\[\]]", "", pattern), known, 3, 0.5)
-    return f"; did you mean {' or '.join(found)}?" if found else f"; {rest}"
-
-
 def refuse_unknown(pick: Pick, book: Book) -> None:
     """Raises Misuse for a word of `pick` that no case of the book has, nor any refusal or law."""
     for field, (option, of, rest) in ASKED.items():
@@ -75,7 +67,7 @@ def refuse_unknown(pick: Pick, book: Book) -> None:
                 raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
             if option == "--case" and could_be_of_full(pattern):
                 needing_full(book, f"{option} {pattern}")
-            near = nearest(pattern, known, rest.format(share.program()))
+            near = did_you_mean(pattern, sorted(known), rest.format(share.program()))
             raise Misuse(f"{option} {pattern}: not in {book.folder}{near}")
 
 
@@ -125,7 +117,7 @@ def expected_failures(path: Path, book: Book) -> dict[str, int]:
             where = " and ".join(str(one.folder) for one in books)
             raise Misuse(
                 f"{path}: line {number}: {pattern} matches none of {len(known):,} names of tensors, refusals "
-                f"and laws in {where}{nearest(pattern, known, 'names are CASE:TENSOR')}"
+                f"and laws in {where}{did_you_mean(pattern, sorted(known), 'names are CASE:TENSOR')}"
             )
     return found
 

@@ -46,6 +46,9 @@ class Tensor:
             return (self.bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
         return self.bits.astype(np.float64) if self.dtype[0] == "F" else self.bits
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.wide if self.dtype == "BF16" else self.bits, dtype)
+
 
 def narrowed(x: np.ndarray, dtype: str) -> Tensor:
     """Real numbers in one of the four real dtypes, to the nearest."""
