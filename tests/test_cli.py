@@ -37,6 +37,7 @@ from peref.config import Config
 from peref.encodings import HOOKS, names, wanted
 from peref.errors import Diverged, Misuse, counted
 from peref.member import SETTINGS
+from peref.vocabulary import Vocabulary
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 300  # seconds; on a loaded machine kernels may have to be compiled first
@@ -267,6 +268,15 @@ def test_what_the_first_two_tokens_compile_is_noted_before_the_text(trained, cap
     monkeypatch.setattr("peref.cli.generate.generate", generate)
     assert trained("generate", "--prompt", "x", "--tokens", 3)[1] == "c\n"
     assert shown == ["", "xa", "b"]
+
+
+def test_a_long_text_is_decoded_once(trained, monkeypatch):
+    """Not all of it for each token: of each a bounded number is looked at. Characters stay whole."""
+    tokens, text, seen = "aäß€ ".encode() * 40, Vocabulary.text, []
+    monkeypatch.setattr(Vocabulary, "text", lambda self, of: seen.append(len(of)) or text(self, of))
+    monkeypatch.setattr("peref.cli.generate.generate", lambda *given, **more: tokens)
+    assert trained("generate", "--prompt", "x", "--tokens", len(tokens))[1] == f"x{tokens.decode()}\n"
+    assert sum(seen) < 12 * len(tokens)
 
 
 @pytest.mark.parametrize(("terminal", "said"), [(True, "xa?[2J\nb\n"), (False, "xa\x1b[2J\nb\n")])

@@ -25,6 +25,7 @@ from peref.tasks import BEGIN, END, Exercise
 
 SOURCES = 10  # held-out samples that are answered where there is no prompt
 BEGUN = "static int "
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # how a text ends whose last character is perhaps not all there
 
 
 @options.command("generate")
@@ -60,22 +61,23 @@ def command(given: Given) -> Document:
         given.note(words)
     be = backend_of(given, found.dtype)
     written: list[int] = []
-    shown, before = 0, prompt if source is None else prompt[:0]
+    # tokens that are not printed yet, and those before them: a tokenizer may leave out the first one's blank
+    waiting, before = [*map(int, prompt if source is None else ())], list[int]()
     legible = printable if sys.stdout and sys.stdout.isatty() else str  # a terminal obeys some bytes
+    piece = lambda: known.text([*before, *waiting])[len(known.text(before)) :]
     with np.errstate(all="ignore"):
         memory = None if source is None else encode(found.cfg, be.place(found.params), source, be=be)
         try:
             for token in generate(cfg, params, prompt, given.tokens, **sampling, be=be, memory=memory):
                 # one token late: what the first two still compile is noted before a line is begun
-                said = known.text([*before, *written])
-                complete = not said.endswith("\N{REPLACEMENT CHARACTER}")  # else perhaps more of it comes
-                if written and complete and not given.as_json:
-                    print(legible(said[shown:]), end="", flush=True)
-                    shown = len(said)
+                if written and not given.as_json and (said := piece())[-1:] != INCOMPLETE:
+                    print(legible(said), end="", flush=True)
+                    waiting, before = [], waiting
+                waiting.append(token)
                 written.append(token)
         finally:  # an error has a line of its own
             if not given.as_json and (written or not given.tokens):
-                print(legible(known.text([*before, *written])[shown:]))
+                print(legible(piece()))
     about: dict[str, Any] = {"run": str(found.run.folder), "step": found.step, f"{known.unit}s": written}
     about |= {"prompt": begun, "text": known.text(written)}
     return about | sampling | {"backend": be.name}, []
