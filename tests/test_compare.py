@@ -173,7 +173,10 @@ def test_it_says_first_how_long_it_will_take(compare, capsys, monkeypatch):
     measured = lambda plan, entry, be: asked.append(entry.label) or (2.0, 5.0)
     monkeypatch.setattr("peref.lab.comparison.seconds", measured)
     assert run_cli(["compare", *map(str, SMALL), "--pe", "rope,alibi"], Signals()) == 0
-    assert "2 models, about 11.0 s; runs in runs" in capsys.readouterr().out.splitlines()[0]
+    said = capsys.readouterr().out.splitlines()
+    assert "2 models, about 11.0 s; runs in runs" in said[0]
+    notes = [line for line in said if "  " not in line]  # tables and labels have two blanks
+    assert 80 < max(map(len, notes)) <= 100
     assert asked == ["alibi"]
 
 

@@ -77,7 +77,8 @@ def command(given: Given) -> Document:
     else:
         found = compared(plan_of(given), given)
     paths = write_report(Path(given.output), found)
-    lines = ["", text.table(lab.head(found), list(lab.rows_of_table(found))), "", *lab.sentences(found), ""]
+    table, notes = text.table(lab.head(found), list(lab.rows_of_table(found))), lab.sentences(found)
+    lines = ["", table, "", *map(text.folded, notes), ""]
     return {"files": paths, **found}, [*lines, text.labelled("report", paths["report"])]
 
 
