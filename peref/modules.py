@@ -50,6 +50,17 @@ def is_path(word: str) -> bool:
     return word.endswith(".py") or "/" in word
 
 
+def names_joined(member: str) -> list[str]:
+    """The names and paths that + joins in a member of a cycle; in a path, up to its .py, it is a letter."""
+    found: list[str] = []
+    for part in member.split("+"):
+        if found and "/" in found[-1] and not found[-1].endswith(".py"):
+            found[-1] += f"+{part}"
+        else:
+            found.append(part)
+    return found
+
+
 def loaded(name: str) -> ModuleType | None:
     """The module of an encoding that was loaded under this name, None before that."""
     return sys.modules.get(f"{OWN}.{name}")

@@ -9,6 +9,7 @@ from peref.config import OF_FIELDS
 from peref.encodings import fitting, name_of
 from peref.errors import Misuse, did_you_mean
 from peref.member import by_hooks, kinds, nobody_has, settings_of
+from peref.modules import names_joined
 
 # settings of layers that are the whole model's where no member is named -> the field that keeps them
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
@@ -37,7 +38,7 @@ def choose(pe: str, given: Iterable[str] = (), of: str = "") -> dict[str, Any]:
     NAME is an option of the encoding or a setting of its layers (member.py). Without an index it goes to
     every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
     """
-    named = lambda word: by_hooks("+".join(name_of(name.strip()) for name in word.split("+")))
+    named = lambda word: by_hooks("+".join(name_of(name.strip()) for name in names_joined(word)))
     cycle: list[tuple[str, dict[str, Any]]] = [(named(word), {}) for word in pe.split(",")]
     found: dict[str, Any] = {}
     for item in given:

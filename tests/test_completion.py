@@ -46,6 +46,8 @@ LINES = {
     "peref laws RO": ["rope", "rope_mixed"],
     "peref laws rope --set b": ["base="],
     "peref train --pe ./no": FILES,
+    "peref train --pe rope,./c++/no": FILES,
+    "peref train --pe ./c++/mine.py+ret": ["./c++/mine.py+retnet"],
     "peref golden vectors --pe xp": ["xpos"],
     "peref train --pe alibi --set m": ["max_bias="],
     "peref train --pe alibi,rope --set 0.m": ["0.max_bias="],

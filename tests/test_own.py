@@ -25,6 +25,7 @@ from peref.encodings import get, names
 from peref.errors import Misuse
 from peref.evaluate import weights_of
 from peref.runs import open_run
+from peref.settings import choose
 
 ROOT = Path(__file__).resolve().parent.parent
 MINE = re.search(
@@ -116,6 +117,14 @@ def test_a_file_is_an_encoding_like_any_other(tmp_path):
     assert peref.load(path) == "mine"
     assert get("mine").formula == "b_h(d) = again"
     Config(pe=(("mine", {}), ("rope", {})))
+
+
+def test_a_path_may_have_a_plus(tmp_path):
+    """It joins names; behind the / of a path it is a letter."""
+    (tmp_path / "c++").mkdir()
+    (tmp_path / "c++" / "mine.py").write_text(MINE)
+    chosen = choose(f"rope+{tmp_path}/c++/mine.py,alibi")
+    assert [name for name, _ in chosen["pe"]] == ["rope+mine", "alibi"]
 
 
 def test_two_files_of_one_name_are_refused(tmp_path):

@@ -7,7 +7,6 @@ Not here: commands (app), options and those with a click.Choice, which click com
 """
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
@@ -21,6 +20,7 @@ from peref.config import OF_FIELDS, Config
 from peref.encodings import names
 from peref.errors import Misuse, PerefError
 from peref.member import kinds
+from peref.modules import names_joined
 from peref.runs import newest, open_run
 
 RUNS = "runs"  # the folder that runs are in unless --runs says another
@@ -46,7 +46,7 @@ def folders(ctx: click.Context, incomplete: str) -> Items:
 
 def encodings(ctx: click.Context, incomplete: str) -> Items:
     """The last of those with , or + between them, or a file."""
-    last = re.split("[,+]", incomplete)[-1]
+    last = names_joined(incomplete.rpartition(",")[2])[-1]
     before = incomplete.removesuffix(last)
     if "/" in last or last.startswith("."):
         return files(ctx, incomplete)

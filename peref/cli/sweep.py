@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import tomllib
@@ -32,7 +31,7 @@ from peref.evaluate import check_evaluation
 from peref.lab import sweep as lab
 from peref.lab.comparison import Contender
 from peref.lab.sweep import Sweep
-from peref.modules import is_path
+from peref.modules import is_path, names_joined
 from peref.parameters import shapes_of
 from peref.recipe import Recipe
 from peref.runs import InUse
@@ -258,8 +257,9 @@ def points(table: dict[str, Any], here: Path) -> Iterator[dict[str, Any]]:
             values = value if isinstance(value, list) else [value]
             lists[key] = [fitting(key, one, KINDS[key]) for one in values]
     if "pe" in lists:  # files by their whole path
-        named = lambda name: str(here / name[0].strip()) if is_path(name[0]) else spelled(name[0].strip())
-        lists["pe"] = [re.sub("[^,+]+", named, pe) for pe in lists["pe"]]
+        named = lambda name: str(here / name.strip()) if is_path(name) else spelled(name.strip())
+        joined = lambda member: "+".join(map(named, names_joined(member)))
+        lists["pe"] = [",".join(map(joined, pe.split(","))) for pe in lists["pe"]]
     for point in itertools.product(*lists.values()):
         yield dict(zip(lists, point, strict=True))
 
