@@ -48,7 +48,7 @@ def import_run(
     files = {f"public/{one}": store.read_bytes(found.folder / one) for one in kept}
     if TOKENIZER in kept and find_spec("tokenizers"):
         tokenizer_of(files[f"public/{TOKENIZER}"], found.folder)
-    params = load(found.tensors, cfg, kind, dtype=np.dtype(dtype))
+    params = load(found.tensors, cfg, kind, dtype=np.dtype(dtype), public=found.config)
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(Recipe(dtype=dtype)),

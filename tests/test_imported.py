@@ -331,7 +331,8 @@ WRONG = {  # what is done to the folder, and what is said
     "a size that is left out": (
         lambda f: (f / "config.json").write_text(json.dumps(LLAMA | {"num_key_value_heads": None})),
         "k_proj.weight is [8, 16], expected [16, 16] for vocab_size 290, hidden_size 16, num_attention_heads "
-        "4, num_key_value_heads 4, head_dim 4, intermediate_size 24, max_position_embeddings 16; write into",
+        "4, num_key_value_heads 4 (left out), head_dim 4 (left out), intermediate_size 24, "
+        "max_position_embeddings 16; write into",
     ),
     "an index that is no JSON": (
         lambda f: (f / "model.safetensors.index.json").write_text("{x"),

@@ -137,7 +137,8 @@ def model_named(name: str, layer: int | None, dtype: Any) -> tuple[Any, Arrays, 
         model = published(name)
         cfg, kind = one_or_two(model.config, model.tensors), names_of(model.config)
         refuse_two(cfg, name)
-        return cfg, load(model.tensors, cfg, kind, dtype=dtype, layer=layer), name, kind, None
+        how: dict[str, Any] = {"dtype": dtype, "layer": layer, "public": model.config}
+        return cfg, load(model.tensors, cfg, kind, **how), name, kind, None
     found = weights_found(open_run(name), pairs=True)
     if layer is not None:
         refuse_two(found.cfg, name)

@@ -10,6 +10,7 @@ import numpy as np
 from peref.config import Config
 from peref.errors import Misuse, few
 from peref.huggingface.facts import NO_ROTATION
+from peref.huggingface.keys import text_of
 from peref.parameters import shapes_of
 from peref.porting.families import FAMILIES
 from peref.porting.names import NEEDS, PAIRS, PUBLIC_NAMES
@@ -188,14 +189,17 @@ def misfit(whole: Config, kind: str) -> str:
     return ""
 
 
-def sizes_said(cfg: Config, kind: str) -> str:
-    """The sizes of a model under their keys in config.json: "hidden_size 16, num_attention_heads 4". Not
-    the width of experts: its key goes by the model_type, not by the names of the tensors.
+def sizes_said(cfg: Config, kind: str, public: Mapping[str, Any] | None) -> str:
+    """The sizes of a model under their keys in config.json, and which of them that leaves out:
+    "hidden_size 16, num_attention_heads 4, head_dim 4 (left out)". Not the width of experts: its key goes
+    by the model_type, not by the names of the tensors.
     """
     family = FAMILIES.get(kind) or FAMILIES[f"{kind}_text"]
     keys = {"D": "head_dim" if "head_dim" in family.has else None} | family.fields
     said = ((keys.get(field), getattr(cfg, field)) for field in "VCHGDFL" if not cfg.experts or field != "F")
-    return ", ".join(f"{key} {size}" for key, size in said if isinstance(key, str))
+    text = None if public is None else text_of(public).values
+    unsaid = lambda key: " (left out)" if text is not None and text.get(key) is None else ""
+    return ", ".join(f"{key} {size}{unsaid(key)}" for key, size in said if isinstance(key, str))
 
 
 def check_tensors(
@@ -226,15 +230,16 @@ def load(
     *,
     dtype: Any = None,
     layer: int | None = None,
+    public: Mapping[str, Any] | None = None,
 ) -> Arrays:
     """Parameters of `cfg` from tensors under their public names, as in the tables above; library kept, memory
     of their own, as `dtype` or as they are (bfloat16, of porting.files, as float32).
 
     kind: whose names; the first that fit unless said, and porting.names_of says it of a config.json. layer:
-    only the parameters of this one are read, of a model that is too large. Raises
-    Misuse, naming them, for names that are missing, unknown or there twice, for a wrong shape or dtype, for a
-    tied head that is not the embedding, and for a `cfg` that these names cannot describe; TypeError for what
-    is no array.
+    only the parameters of this one are read, of a model that is too large. public: the config.json, so that
+    a message can say what it leaves out. Raises Misuse, naming them, for names that are missing, unknown or
+    there twice, for a wrong shape or dtype, for a tied head that is not the embedding, and for a `cfg` that
+    these names cannot describe; TypeError for what is no array.
     """
     named, given = kind_of(cfg, kind), Arrays()
     (head, tied_to), prefix = ends_of(named), prefix_of(named)
@@ -254,7 +259,7 @@ def load(
             del given[name]
     apart = any(re.search(r"\.experts\.\d+\.", name) for name in given)
     wanted = list(rows(cfg, named, apart))
-    why = f" for {sizes_said(cfg, named)}; write into config.json what it leaves out or has wrong"
+    why = f" for {sizes_said(cfg, named, public)}; write into config.json what it leaves out or has wrong"
     check_tensors(given, {row.theirs: row.public_shape for row in wanted}, "the tensors", why)
     found: dict[str, list[Any]] = {}
     for row in wanted:
