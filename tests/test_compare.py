@@ -227,6 +227,22 @@ def test_the_report_is_one_file_made_from_its_document(compare, undrawn):
     assert again["entries"] == found["entries"]
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *("L", "lengths", "seeds", "entries", "recipe", "environment", "corpus"),
+        *({"L": "x"}, {"lengths": []}, {"seeds": 3}, {"entries": []}, {"entries": [1]}, {"environment": 5}),
+    ],
+    ids=str,
+)
+def test_a_document_that_is_none(compare, broken):
+    """A key that is missing, or has another kind of value."""
+    found = document({"a": np.ones(16)})
+    found = found | broken if isinstance(broken, dict) else {k: x for k, x in found.items() if k != broken}
+    Path("x.json").write_text(json.dumps(found))
+    assert "no table can be made of it" in compare("--again", "x.json")
+
+
 def test_a_document_without_losses_is_none(compare):
     found = document({"a": np.ones(16)})
     del found["entries"][0]["cells"]["4"]

@@ -1,12 +1,11 @@
 """compare: encodings trained alike and evaluated beyond their length, as a table and a report."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from peref import schema, store
+from peref import store
 from peref import train as loop
 from peref.backends import Backend
 from peref.cli import options, text
@@ -18,8 +17,9 @@ from peref.cli.show import drawing
 from peref.config import Config
 from peref.data import DEFAULT
 from peref.environment import environment
-from peref.errors import Misuse, counted
+from peref.errors import Misuse, counted, theirs
 from peref.evaluate import Protocol
+from peref.huggingface import load_json
 from peref.lab import comparison
 from peref.lab import comparison_report as lab
 from peref.lab.comparison import Contender, Plan
@@ -29,10 +29,6 @@ from peref.tasks import TASKS
 BRIEF, LONGER = 250, 8
 OF_REPORT = ("again", "output", "as_json")
 COMPARED = "none,sinusoidal,rope,alibi,t5"
-DOCUMENT = schema.fields(
-    {"lengths": schema.LIST, "L": {"type": "integer"}, "seeds": schema.LIST, "entries": schema.LIST}
-    | {"recipe": {}, "environment": {}, "corpus": {}}
-)
 
 
 @options.command("compare")
@@ -170,15 +166,11 @@ def one(entry: Contender, plan: Plan, root: Path, be: Backend, bar: Progress, le
 
 def read(path: Path) -> dict[str, Any]:
     """The document of an earlier report. Raises Misuse for what is none."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise Misuse(f"{path}: cannot be read as JSON ({error}); expected a comparison.json") from error
-    if said := schema.misfit(found, DOCUMENT):
-        raise Misuse(f"{path}: not a comparison.json: {said}")
+    with theirs():
+        found = load_json(path, "a comparison.json")
     try:
         lab.report_page(found, b"")
-    except (IndexError, *store.UNREADABLE) as error:
+    except (AttributeError, IndexError, *store.UNREADABLE) as error:
         what = f"{type(error).__name__}: {error}"
         raise Misuse(f"{path}: not a comparison.json: no table can be made of it ({what})") from error
     return found

@@ -1,7 +1,6 @@
 """trace: every tensor on the way of a forward pass, for an engine that is to give the same."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from peref.cli import options, text
 from peref.cli.found import weights_found
 from peref.cli.options import FILE, Document, Given, option
 from peref.config import Config
-from peref.errors import Damaged, Misuse, counted
+from peref.errors import Misuse, counted, theirs
 from peref.huggingface import load_json
 from peref.ops.place import At
 from peref.porting import load, names_of, one_or_two
@@ -92,17 +91,10 @@ def command(given: Given) -> Document:
     return about | {"bytes": size, "loss": loss}, lines
 
 
-def as_input(read: Callable[..., Any], path: str, *more: str) -> Any:
-    """What a file that is given holds; what is no such file is a wrong argument."""
-    try:
-        return read(Path(path), *more)
-    except Damaged as error:
-        raise Misuse(str(error)) from error
-
-
 def placed(cfg: Config, T: int, path: str | None) -> At:
     """Where T tokens are, as the JSON in a file says, perhaps that beside another trace."""
-    said = as_input(load_json, path, "positions and seg") if path else {}
+    with theirs():
+        said = load_json(Path(path), "positions and seg") if path else {}
     try:
         return cfg.place(1, T, said.get("positions"), said.get("seg"))
     except (ValueError, TypeError) as error:  # of lists that are no array
@@ -154,7 +146,8 @@ def refuse_two(cfg: Config, name: str) -> None:
 
 def hidden_states(path: str, cfg: Config, layer: int, dtype: Any) -> np.ndarray:
     """What enters a layer, [1,T,C], from a file: the tensor of its name, or the only one."""
-    found, name = as_input(mapped, path), f"layers.{layer}.input"
+    with theirs():
+        found, name = mapped(Path(path)), f"layers.{layer}.input"
     a = found.get(name, next(iter(found.values())) if len(found) == 1 else None)
     shape = () if a is None else (1, *a.shape)[-3:]
     if a is None or a.size == 0 or a.ndim > 3 or shape[::2] != (1, cfg.C):
