@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Generator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,20 +158,14 @@ def of_task(given: Given, found: Trained, exercise: Exercise) -> Measuring:
     result: dict[str, Any] = {"task": exercise.name, "samples": count, "step": found.step, "L": trained}
     result |= {"pe": cfg.to_json()["pe"], "effective": effective_length(rows, trained)}
     result |= {"rows": text.finite(rows), "sha256": exercise.sha256, "config": cfg.to_json()}
-    head = ["length", "exactly right", "95 % interval", "tokens right", "loss", "bits/token"]
-    cells = [
-        [
-            *(f"{row['length']:,}", f"{row['exact']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}"),
-            *(f"{row[key]:.4f}" for key in ("tokens_right", "loss", "bpb")),
-        ]
-        for row in rows
-    ]
-    lines = ["", text.table(head, cells), ""]
+    columns: dict[str, text.Column] = {"length": ("length", 0), "exactly right": ("exact", 4)}
+    columns |= {"95 % interval": lambda row: f"{row['low']:.4f} to {row['high']:.4f}"}
+    columns |= {"tokens right": ("tokens_right", 4), "loss": ("loss", 4), "bits/token": ("bpb", 4)}
+    lines = ["", text.row_table(rows, columns), ""]
     if exercise.task.deep:
-        share = lambda x: "-" if x is None else f"{x:.2f}"
-        deep = [[f"{row['length']:,}", *map(share, row["by_depth"])] for row in rows]
-        head = ["length", *(f"at {depth:.0%}" for depth in DEPTHS)]
-        lines += ["exactly right, by how deep in it the answer stands\n", text.table(head, deep), ""]
+        columns = {"length": ("length", 0)}
+        columns |= {f"at {depth:.0%}": partial(right_at, n) for n, depth in enumerate(DEPTHS)}
+        lines += ["exactly right, by how deep in it the answer stands\n", text.row_table(rows, columns), ""]
     what = f"the longest length with {SURE:.0%} exactly right there and at all shorter ones"
     lines.append(text.labelled("effective", f"{in_words(result['effective'])} ({what})"))
     yield {}, result, lines
@@ -236,23 +231,21 @@ def legible(word: str) -> str:
     return word if plain else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
 
 
-def by_length(rows: list[dict[str, Any]], trained: int, byte: str = "byte", per_byte: float = 1.0) -> str:
+def right_at(n: int, row: dict[str, Any]) -> str:
+    """The share of right answers that stand at the n-th of DEPTHS."""
+    return text.number(row["by_depth"][n], 2)
+
+
+def by_length(rows: list[dict[str, Any]], trained: int, byte: str, per_byte: float) -> str:
     """The table of lengths; where a token is no byte, also in bits per token."""
-    units = [f"bits/{byte}", f"std. error (bits/{byte})", f"ratio to {trained:,}"]
-    head = ["length", "loss", "perplexity", *units]
-    keys = {"loss": 4, "ppl": 3, "bpb": 4, "stderr": 4, "ratio": 4}
-    cells = [[f"{row['length']:,}", *(text.number(row[key], keys[key]) for key in keys)] for row in rows]
-    if per_byte != 1:
-        head.insert(3, "bits/token")
-        for row, cell in zip(rows, cells, strict=True):
-            cell.insert(3, text.number(row["bits_per_token"], 4))
-    return text.table(head, cells)
+    columns: dict[str, text.Column] = {"length": ("length", 0), "loss": ("loss", 4), "perplexity": ("ppl", 3)}
+    columns |= {"bits/token": ("bits_per_token", 4)} if per_byte != 1 else {}
+    columns |= {f"bits/{byte}": ("bpb", 4), f"std. error (bits/{byte})": ("stderr", 4)}
+    return text.row_table(rows, columns | {f"ratio to {trained:,}": ("ratio", 4)})
 
 
 def by_place(buckets: list[dict[str, Any]], byte: str, unit: str) -> str:
     """The table of positions."""
-    lines = []
-    for b in buckets:
-        where = f"{b['from']:,}" if b["from"] == b["to"] else f"{b['from']:,} to {b['to']:,}"
-        lines.append([where, text.number(b["loss"], 4), text.number(b["bpb"], 4), f"{b['tokens']:,}"])
-    return text.table(["position", "loss", f"bits/{byte}", f"{byte if unit == 'byte' else unit}s"], lines)
+    where = lambda b: f"{b['from']:,}" if b["from"] == b["to"] else f"{b['from']:,} to {b['to']:,}"
+    columns: dict[str, text.Column] = {"position": where, "loss": ("loss", 4), f"bits/{byte}": ("bpb", 4)}
+    return text.row_table(buckets, columns | {f"{byte if unit == 'byte' else unit}s": ("tokens", 0)})

@@ -58,19 +58,15 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 def lines_of(rows: list[dict[str, Any]]) -> list[str]:
     """For people."""
-    head = ["run", "encoding", "length", "step", "bits", "text", "size"]
-    cells = [
-        [
-            *(row["run"], row["encoding"], f"{row['length']:,}", f"{row['step']:,}/{row['steps']:,}"),
-            *(text.number(row["val"] and row["val"]["bpb"], 4), row["data"], text.size(row["size"])),
-        ]
-        for row in rows
-        if "damaged" not in row
-    ]
+    columns: dict[str, text.Column] = {"run": "run", "encoding": "encoding", "length": ("length", 0)}
+    columns |= {"step": lambda row: f"{row['step']:,}/{row['steps']:,}"}
+    columns |= {"bits": lambda row: text.number(row["val"] and row["val"]["bpb"], 4), "text": "data"}
+    columns |= {"size": lambda row: text.size(row["size"])}
+    sound = [row for row in rows if "damaged" not in row]
     damaged = [text.labelled("damaged", row["damaged"]) for row in rows if "damaged" in row]
     children = [row for row in rows if row.get("parent")]
     from_others = [text.labelled("from", f"{row['run']}: {row['parent']}") for row in children]
-    return [*([text.table(head, cells)] if cells else []), *from_others, *damaged]
+    return [*([text.row_table(sound, columns)] if sound else []), *from_others, *damaged]
 
 
 def remove(run: Run) -> None:

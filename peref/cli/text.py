@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from peref.errors import printable
 
 WIDTH = 100
 LABEL = 14
+Column = str | tuple[str, int] | Callable[[Any], str]  # of a table, as row_table takes it
 
 
 def finite(value: Any) -> Any:
@@ -67,6 +68,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     line = lambda row: "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
     return "\n".join(map(line, (head, *rows)))
+
+
+def row_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, Column]) -> str:
+    """A line for each row: under each head a word of the row by its key, a number by key and digits, or what
+    a function makes of the row.
+    """
+
+    def cell(row: Mapping[str, Any], of: Column) -> str:
+        if callable(of):
+            return of(row)
+        return str(row[of]) if isinstance(of, str) else number(row[of[0]], of[1])
+
+    return table([*columns], [[cell(row, of) for of in columns.values()] for row in rows])
 
 
 def number(value: float | None, digits: int) -> str:
