@@ -258,7 +258,7 @@ def test_an_error_before_the_first_step_leaves_no_folder(cli, tmp_path):
     """
     (tmp_path / "far.py").write_text(TOO_LONG)
     for given, words in (
-        (["--stps", 4], "no option '--stps'"),
+        (["--stps", 4], "No such option"),
         (["--pe", "alib"], "unknown encoding 'alib'"),
         (["--heads", 2, "--pe", "./far.py"], "far.py, line 5, in bias: ValueError: too long"),
     ):

@@ -154,23 +154,14 @@ def while_importing(error: BaseException) -> bool:
 
 
 def misused(error: Any) -> str:
-    """A click.UsageError in words of ours where click's do not say what to do."""
+    """A click.UsageError as click says it, and where to look; of a group its commands, not its help."""
     import click
 
-    said, path = error.format_message(), error.ctx and error.ctx.command_path
-    see = f" (see: {path} --help)" if path else ""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError) and path:
-        said = f"{path} wants a command: {', '.join(getattr(error.ctx.command, 'commands', ()))}"
-    elif isinstance(error, click.NoSuchOption):
-        near = " or ".join(f"'{option}'" for option in error.possibilities or ())
-        said = f"there is no option '{error.option_name}'" + (f"; did you mean {near}?" if near else "")
+    see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
+    said = error.format_message().rstrip(".")
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        commands = ", ".join(getattr(error.ctx.command, "commands", ()))
+        said = f"{error.ctx.command_path} wants a command: {commands}"
     elif isinstance(error, click.MissingParameter) and error.ctx:
-        usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
-        missing = error.param.get_error_hint(error.ctx).replace("'", "") if error.param else "an argument"
-        said = f"{missing} is missing; expected: {usage}"
-    elif isinstance(error, click.BadParameter) and error.param:
-        hint = error.param.get_error_hint(error.ctx).replace("'", "")
-        said = f"{hint}: {error.message}"
-    elif isinstance(error, click.BadOptionUsage) and "requires" in error.message:
-        said = f"{error.option_name} has no value; say it after the option: {error.option_name} VALUE"
-    return said.rstrip(".") + see
+        said += f"; expected: {error.ctx.get_usage().removeprefix('Usage: ')}"
+    return said + see
