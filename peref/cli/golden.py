@@ -1,8 +1,10 @@
 """golden: verify and show the golden files, pack them, and make vectors for one's own shape."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -144,20 +146,15 @@ def settings_line(value: object) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def ranges(given: str, T: int) -> tuple[int, ...] | None:
+def ranges(given: str, T: int) -> tuple[int, ...]:
     """Positions of 0:64,4096:4160. Raises Misuse unless they are T in all."""
-    found: list[int] = []
-    for part in given.split(","):
-        first, colon, stop = part.partition(":")
-        if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop) <= 2**31):
-            what = "half-open ranges of whole numbers such as 0:64,4096:4160"
-            raise Misuse(f"--positions {given}: expected {what}")
-        if int(stop) - int(first) > T:
-            raise Misuse(f"--positions {given}: {part} alone is longer than T, {T}")
-        found += range(int(first), int(stop))
-    if len(found) != T:
-        raise Misuse(f"--positions {given}: {counted(len(found), 'position')} in all; expected T, {T}")
-    return tuple(found)
+    if not re.fullmatch(r"\d{1,9}:\d{1,9}(,\d{1,9}:\d{1,9})*", given, re.ASCII):
+        what = "half-open ranges of whole numbers such as 0:64,4096:4160"
+        raise Misuse(f"--positions {given}: expected {what}")
+    parts = [range(*map(int, part.split(":"))) for part in given.split(",")]
+    if (count := sum(map(len, parts))) != T:
+        raise Misuse(f"--positions {given}: {counted(count, 'position')} in all; expected T, {T}")
+    return tuple(chain(*parts))
 
 
 def refuse_to_replace(folder: Path) -> None:
