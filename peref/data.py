@@ -267,9 +267,13 @@ def batch(
     int64.
 
     inputs = tokens[o:o+T], targets = tokens[o+1:o+T+1], with o uniform over the N - T places that fit. A pure
-    function of its arguments; `part` numbers the micro-batches of one step. Not here: whether one fits
-    (check_length).
+    function of its arguments; `part` numbers the micro-batches of one step. Raises Misuse where nothing fits.
     """
+    if batch < 1 or length < 1:
+        raise Misuse(f"a batch of {counted(batch, 'window')} of length {length}: expected at least 1 of each")
+    if tokens.size <= length:
+        what = f"a text of {counted(tokens.size, 'byte')} is too small for length {length}"
+        raise Misuse(f"{what}: it needs at least {length + 1}")
     start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))  # [B,1]
     at = start + np.arange(length)  # [B,T]
     return tokens[at].astype(np.int64), tokens[at + 1].astype(np.int64)

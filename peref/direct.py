@@ -35,6 +35,7 @@ from peref.model import PLAIN
 from peref.ops.attention import added
 from peref.ops.place import At
 from peref.ops.shape import cut, join, only
+from peref.ops.turn import LAYOUTS
 from peref.parameters import learned_settings
 from peref.rng import generator
 from peref.tape import Tape, Var, value
@@ -172,11 +173,15 @@ def last_rows(o: Any, T: int) -> Any:
     return cut(o, first=o.shape[2] - T, stop=o.shape[2], axis=2) if o.shape[2] > T else o
 
 
-def of_rotation(D: int, rotary_dim: int | None, layout: str) -> Arrays:
-    """Rotary width and layout as facts of a model. Raises Misuse for a width that cannot turn."""
+def of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> Arrays:
+    """Rotary width and layout as facts of a model. Raises Misuse for a width that cannot turn, and for a
+    layout that nobody has, whatever the encoding does.
+    """
     if rotary_dim is not None:
         check_rotary_width(rotary_dim, D)
-    return {"R": rotary_dim, "layout": layout}
+    if layout not in LAYOUTS:
+        raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
+    return {"R": rotary_dim, "layout": layout if turning(name) else "half"}
 
 
 # ---------------------------------------------------------------- the calls
@@ -206,7 +211,7 @@ def rotate(
     for an encoding that turns nothing and sizes that do not fit.
     """
     (dtype, facts), (B, S) = sizes_of(q, k), k.shape[::2]
-    facts |= of_rotation(q.shape[3], rotary_dim, layout) | {"L": L}
+    facts |= of_rotation(name, q.shape[3], rotary_dim, layout) | {"L": L}
     cfg, p = single_layer(name, ("rotate",), facts, S, options, params, seed, dtype)
     pe, at = cfg.encoding(0), of_last(place(cfg, dtype, S, positions, B, n=n), q.shape[2])
     rotary, keys = hooks.rotation(pe, p, at.i, at.n), hooks.rotation_of_keys(pe, p, k, at)
@@ -284,7 +289,7 @@ def attention(
     """
     (dtype, facts), (B, S), name = sizes_of(q, k, v, x), k.shape[::2], by_hooks(name)
     facts |= {"causal": causal, "window": window, "L": L, "x": x}
-    facts |= of_rotation(q.shape[3], rotary_dim, layout if turning(name) else "half")
+    facts |= of_rotation(name, q.shape[3], rotary_dim, layout)
     if beside := sorted(options.keys() & FEEDING):
         raise Misuse(f"{beside[0]} is {options[beside[0]]}, but this is attention alone; leave it out")
     cfg, p = single_layer(name, SOFTMAX, facts, S, options, params, seed, dtype)

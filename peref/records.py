@@ -176,4 +176,8 @@ class Lines:
 
 def digest_of(fd: int, length: int) -> str:
     """SHA-256 of the first bytes of a file."""
-    return hashlib.sha256(os.pread(fd, length, 0)).hexdigest()
+    found, at = hashlib.sha256(), 0
+    while piece := os.pread(fd, min(1 << 20, length - at), at):
+        found.update(piece)
+        at += len(piece)
+    return found.hexdigest()

@@ -510,10 +510,15 @@ def test_every_window_is_equally_likely():
     assert abs(counts - 1000).max() < 150  # five standard deviations
 
 
-def test_the_smallest_text_that_fits():
+def test_the_smallest_text_that_fits_and_the_one_that_does_not():
     inputs, targets = data.batch(np.arange(4), 0, 0, batch=2, length=3)
     assert inputs.tolist() == [[0, 1, 2]] * 2
     assert targets.tolist() == [[1, 2, 3]] * 2
+    with pytest.raises(Misuse, match="a text of 3 bytes is too small for length 3: it needs at least 4"):
+        data.batch(np.arange(3), 0, 0, batch=2, length=3)
+    for sizes in ({"batch": 0, "length": 3}, {"batch": 2, "length": 0}):
+        with pytest.raises(Misuse, match="expected at least 1"):
+            data.batch(np.arange(9), 0, 0, **sizes)
 
 
 # --- yardsticks

@@ -524,6 +524,10 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
             "rotary width is 3; expected an even number from 2 to the head width 4",
         ),
         (
+            lambda: peref.attention("alibi", q, k, v, layout="pairs"),
+            "layout is 'pairs'; expected one of: half, interleaved",
+        ),
+        (
             lambda: peref.attention("alibi", q, k, v, rotary_dim=2),
             "rotary width is 2, but alibi turns nothing; leave it unset",
         ),

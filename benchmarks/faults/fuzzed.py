@@ -14,6 +14,7 @@ import os
 import random
 import re
 import resource
+import selectors
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -223,7 +224,7 @@ def read_answer(path: Path) -> None:
     with process.lent_folder() as lent:
         asked = process.Respondent(["x"], lent, 1.0, {}, False)
         asked.child = SimpleNamespace(stdin=io.BytesIO(), stdout=None, returncode=0, poll=lambda: 0)
-        asked.pipes, asked.line = [], path.read_bytes() + b"\n"
+        asked.pipes, asked.line = selectors.PollSelector(), path.read_bytes() + b"\n"
         with mock.patch.object(asked, "close", str):
             asked.exchange({"id": "x", "expected": ["y"]}, {}, {}, b"")
 
