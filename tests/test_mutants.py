@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from check import apart
+from honest import coarse
 from making.catalogue import operations
 from making.near import computed, failing
 from mutants import Mutant, mutants, named, table
@@ -15,11 +16,11 @@ from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden.compute.reference import expected, inputs
 from peref.golden.diagnosis.answer import Answer
-from peref.golden.diagnosis.near_misses import parsed_probes
+from peref.golden.diagnosis.near_misses import of_probes, parsed_probes
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.spec.book import known_flags
 from peref.golden.spec.cases import rebuilt
-from peref.golden.spec.files import Tensor
+from peref.golden.spec.files import Tensor, narrowed
 
 EVERY = 12  # one mutant in so many
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed
@@ -140,14 +141,66 @@ def test_the_right_trap_is_named(book, held_out, least):
     assert sum(right) >= least * len(right)
 
 
-def test_a_name_beside_the_stored_numbers_of_another_bug_is_a_guess(book):
+def first_of(book, name, encoding, dtype="F32"):
+    """What is said first of a mutant."""
+    (mutant,) = (m for m in mutants() if m.name == name)
+    return named.said_of(mutant, encoding, named.by_encoding(), book, dtype)[0]
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_a_name_beside_the_stored_numbers_of_another_bug_is_a_guess(book, dtype):
     """They came in every failing case that has them."""
-    (mean,) = (m for m in mutants() if m.name == "sandwich-mean")
-    first = named.said_of(mean, "sandwich", named.by_encoding(), book)[0]
+    first = first_of(book, "sandwich-mean", "sandwich", dtype)
     assert first.trap.flag == "bias.scale"
     assert "sandwich.formula gives as much: you take the mean of the waves" in first.trap.evidence
     assert first.whole
     assert not first.alone
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_stored_numbers_that_came_are_more_than_what_leaves_a_case(book, dtype):
+    """Where H is no power of two, slopes from 1 on are twice the right ones."""
+    first = first_of(book, "slopes-from-0", "alibi", dtype)
+    assert first.trap.flag == "alibi.slopes.exponent"
+    assert "to all their digits" in first.trap.evidence
+    assert not first.whole
+
+
+def test_numbers_that_are_right_to_float32_are_no_near_miss(book):
+    """In float64, of near misses that have seven digits."""
+    entry = book.entries["rope.op/default"]
+    want = entry.want("q_rotated")
+    probes = " ".join(f"{n}:{x:.7g}" for n, x in enumerate(want.ravel()[:8]))
+    miss = {"trap": "rope.sign", "words": "", "tensor": "q_rotated", "probes": probes}
+    stored = replace(entry, words=entry.words | {"near_miss": [miss]})
+    assert of_probes(stored, "q_rotated", narrowed(want, "F32"))
+    assert not of_probes(stored, "q_rotated", narrowed(want * (1 + 1e-8), "F64"))
+
+
+def test_a_factor_on_the_whole_comes_before_one_on_a_part(book):
+    """They give the same numbers."""
+    first = first_of(book, "twice", "deltanet")
+    assert (first.trap.flag, first.whole, first.alone) == ("basic", True, False)
+    assert "mix.norm gives as much: rms_norm counts twice" in first.trap.evidence
+
+
+def test_a_part_that_is_left_out_has_its_own_flag(book):
+    """Not that of the part which it is given."""
+    first = first_of(book, "kda-no-gate", "kda")
+    assert (first.trap.flag, first.whole and first.alone) == ("mix.gate", True)
+
+
+def test_two_changed_formulas_that_only_together_give_all_are_a_guess(book):
+    """One bug is more likely than two."""
+    first = first_of(book, "dual-chunk-one-less", "dual_chunk")
+    assert (first.whole, first.alone) == (True, False)
+    assert first.trap.evidence.count("the reference with this bug gives what came") == 2
+
+
+def test_the_table_counts_as_probable_what_the_report_calls_so(book):
+    """A computation confirms this name, and it is a guess."""
+    (found,) = table.measured(book, ("F32",), only=lambda m: m.name == "dual-chunk-one-less").values()
+    assert found[1:] == (["dual_chunk.before", "dual_chunk.last"], False)
 
 
 def test_a_measurement_goes_on_where_it_was_interrupted(tmp_path):
@@ -170,6 +223,22 @@ def test_no_trap_is_named_where_only_digits_are_missing(book):
     assert not wrongly, (
         f"traps named for honest code of few digits: {wrongly}; make those guesses of the diagnosis stricter"
     )
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "rounding"),
+    [
+        ("deltanet.op/last-state", "last.q", "bfloat16"),
+        ("xpos.attn/together-1-packed", "probabilities", "float16"),
+    ],
+)
+def test_a_tensor_that_is_right_but_for_16_bits_says_nothing_of_a_part(book, case, name, rounding):
+    """What a convolution or a softmax was given may have had them too."""
+    entry = book.entries[case]
+    (one,) = (one for one in named.by_encoding()[entry.words["encoding"]] if one.id == case)
+    answer = Answer(entry, named.tensors(entry, coarse.computed(one, entry.inputs(), rounding)))
+    assert name in answer.wrong
+    assert diagnosed(entry, name, answer.got[name]) is None
 
 
 def traps(answers):

@@ -15,7 +15,7 @@ from making.catalogue import operations
 from peref.golden.diagnosis.answer import BROKEN, Answer
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.spec.cases import OPERATIONS
-from peref.golden.spec.files import Tensor
+from peref.golden.spec.files import narrowed
 
 
 def by_encoding():
@@ -27,18 +27,14 @@ def by_encoding():
     return found
 
 
-def tensors(entry, given):
-    """Those of the case's outputs that are real numbers, in float32."""
+def tensors(entry, given, dtype="F32"):
+    """Those of the case's outputs that are real numbers."""
+    real = (name for name in given if name in entry.outputs and entry.want(name).dtype.kind == "f")
     with np.errstate(all="ignore"):
-        single = {
-            n: np.asarray(x).view(np.ndarray).astype(np.float32)
-            for n, x in given.items()
-            if n in entry.outputs
-        }
-    return {n: Tensor("F32", x) for n, x in single.items() if entry.want(n).dtype.kind == "f"}
+        return {name: narrowed(np.asarray(given[name]).view(np.ndarray), dtype) for name in real}
 
 
-def came_of(mutant, cases, book):
+def came_of(mutant, cases, book, dtype="F32"):
     """What comes from somebody with this bug."""
     found = []
     for case in cases:
@@ -48,20 +44,14 @@ def came_of(mutant, cases, book):
                 given = mutant.wrong(case, entry.inputs())
         except BROKEN:
             continue  # this case cannot be computed so
-        found.append(
-            Answer(
-                entry,
-                tensors(entry, given)
-                if given is not None
-                else tensors(entry, {n: entry.want(n) for n in entry.outputs}),
-            )
-        )
+        given = {n: entry.want(n) for n in entry.outputs} if given is None else given
+        found.append(Answer(entry, tensors(entry, given, dtype)))
     return found
 
 
-def said_of(mutant, encoding, cases, book):
+def said_of(mutant, encoding, cases, book, dtype="F32"):
     """The traps that are named, the likeliest first; none where nothing fails."""
-    return [one for one in weighed(came_of(mutant, cases[encoding], book)) if one.trap.flag]
+    return [one for one in weighed(came_of(mutant, cases[encoding], book, dtype)) if one.trap.flag]
 
 
 def flags_of(mutant, encoding, cases, book):

@@ -103,7 +103,8 @@ def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
                 for e, c, n, x in of_case(mutant, case, book):
                     most = {d: max(most[d], worst(e, c, n, in_dtype(x, d))) for d in dtypes}
             said = named.said_of(mutant, encoding, every, book) if name else []
-            found[mutant, encoding] = most, [o.trap.flag for o in said], any(o.confirmed for o in said[:1])
+            sure = any(o.whole and o.alone for o in said[:1])
+            found[mutant, encoding] = most, [o.trap.flag for o in said], sure
     return found
 
 

@@ -25,7 +25,7 @@ from peref.golden.compute.noise import rounding, wrapped
 from peref.golden.compute.reference import expected
 from peref.golden.spec.cases import FACTS, OPERATIONS, Case, rebuilt
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import Tensor
+from peref.golden.spec.files import LOW, Tensor
 from peref.golden.spec.rule import ROUNDOFF, Verdict, limits, verdict_on
 from peref.parameters import Arrays
 from peref.rng import generator
@@ -38,6 +38,7 @@ GENERAL = 0.89  # how much a bug that says little is worth: less than one that i
 INVENTED = 0.8  # and one with a number that was fitted and that nobody would write: less than any other
 SHOWN = 0.8  # what clues must weigh for all that failed to show a bug
 ROUNDINGS = 2  # random draws that the budget of a guess is measured by: limits are a hundred times the larger
+WIDE = ("F64", "F32")  # dtypes of more than 16 bits
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 
@@ -237,6 +238,20 @@ class Answer:
         x, want, a = self.wide(name), self.want(name), self.entry.budget(name)[0]
         with np.errstate(invalid="ignore"):
             return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
+
+    @cached_property
+    def rounded(self) -> bool:
+        """Whether all that came in float64 or float32 is numbers of 16 bits, most of them near the right
+        ones: then few digits may be all that is wrong.
+        """
+        some = [name for name, x in self.got.items() if x.dtype in WIDE]
+        kept = lambda x: any(np.array_equal(low(x), x, equal_nan=True) for low in LOW.values())
+        near = lambda x, want: np.abs(x - want) <= COARSE * np.abs(want)
+        with np.errstate(all="ignore"):
+            return bool(some) and all(
+                (x := self.wide(name)) is not None and kept(x) and near(x, self.want(name)).mean() > 0.5
+                for name in some
+            )
 
     def room(self, name: str) -> Any:
         """How far what came may be from what its program means: what rounding at every step costs; 0 where it

@@ -16,10 +16,11 @@ from peref.encodings import get, options
 from peref.encodings.record import HOOKS
 from peref.golden.diagnosis.answer import EVERYWHERE, Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import exchangeable, family, part_of, with_parts
+from peref.golden.diagnosis.support import FORMULA
 from peref.golden.diagnosis.variants import saves_more, variants
 from peref.tape import Op
 
-SURE, VAGUE = 0.95, 0.94  # less than what has words of its own; and whose flag is not
+VAGUE = 0.94  # less than a formula that has a flag of its own
 
 
 def remade(f: Any, change: Any) -> Any:
@@ -66,11 +67,11 @@ def of_formulas(answer: Answer, case: Any) -> Iterator[Guess]:
     for name in parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", TOPIC.get(name, name), "")
         for one in variants(f, parts) if flag else ():
-            own = next(filter(None, flags_of_step(answer, name, one.names)), "")
-            own = own or flag_of(answer, "functions", one.called, "") if one.called in parts else own
+            own = flag_of(answer, "functions", one.called, "") if one.called in parts else ""
+            own = own or next(filter(None, flags_of_step(answer, name, one.names)), "")
             gives = forwards(name, f, lambda _, one=one: one.function)
             vague = not own and of_several(answer, name)
-            sure = VAGUE if vague else SURE
+            sure = VAGUE if vague else FORMULA
             found = guess(own or flag, f"your formula is another: {one.words}", gives, sure)
             yield replace(found, vague=vague)
 

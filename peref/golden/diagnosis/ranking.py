@@ -29,7 +29,7 @@ from peref.golden.diagnosis import (
     traces,
 )
 from peref.golden.diagnosis.answer import Answer, Trap
-from peref.golden.diagnosis.near_misses import of_flags, of_near_misses, stored_too
+from peref.golden.diagnosis.near_misses import of_flags, of_near_misses, share_of, stored_of, stored_too
 from peref.golden.diagnosis.support import (
     Family,
     Said,
@@ -63,6 +63,7 @@ LAST = (
     traces.of_operations(functions.of_parameters, functions.of_functions, recurrences.of_recurrences),
 )
 FORMULAS = (formulas.of_formulas, backward.of_formulas_back, traces.of_operations(formulas.of_formulas))
+STORED = "the numbers stored of this bug came in each failing case that has them, to all their digits"
 FITTED = 4  # failing cases on which guesses are made
 
 
@@ -97,11 +98,13 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
         first = answers_of(FIRST, fitted, asked, good).values() if asked else ()
         proofs = [replace(one, whole=asked == bad) for one in first if one.whole]
         return [max(proofs, key=lambda one: one.weight, default=Said(unreal[0], 1.0))]
+    plain = False
     for stage in (FIRST, NUMBERS, LAST, FORMULAS):
         # all but the first take long, and what gives all gives the first case
         for flag, one in answers_of(stage, fitted if stage is FIRST else fitted[:1], bad, good).items():
             found[flag].append(one)
         whole = [one for some in found.values() for one in some if one.whole and one.misfit <= 1]
+        plain = {one.trap.flag for one in whole} == {"basic"} if stage is FIRST else plain
         # an option that is held at a number is asked for beside all that is found first
         if stage is not FIRST and any(one.says_much for one in whole if one.guess):
             break
@@ -113,10 +116,14 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     if probes and not any(one.weight > 0 for some in found.values() for one in some):
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
-    said.sort(key=lambda one: (not one.whole, -one.weight))
+    # a factor on the whole, or nothing of it, comes before a part that does the same and was found later
+    said.sort(key=lambda one: (not one.whole, not plain or one.trap.flag != "basic", -one.weight))
     rivals = (one.trap for one in said[1:] if one.whole and one.alone and one.says_much)
     stored = stored_too(bad, said[0].trap.flag) if said and probes else None
-    if rival := next(rivals, stored):
+    if stored and not said[0].whole and share_of(stored.flag, map(stored_of, bad)) == 1:
+        # what leaves a case is less than numbers that came to all their digits
+        said.insert(0, Said(replace(stored, evidence=STORED), said[0].weight))
+    elif rival := next(rivals, stored):
         said[0] = added_words(said[0], f"{rival.flag} gives as much: {rival.words}")
         said[0] = replace(said[0], alone=False)
     if said and not said[0].whole and (left := uncomputed_words(bad)):

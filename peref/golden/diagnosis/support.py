@@ -23,6 +23,7 @@ MORE = 0.1  # what weaker signs add to a guess that gives all
 # a guess that is worth no more says little: a factor, no position at all, one branch; the search goes on, and
 # another story that gives as much stands beside it
 SAYS_LITTLE = 0.9
+FORMULA = 0.95  # what a changed formula is worth: less than what has words of its own
 GENERAL_FLAGS = ("basic", "option")  # they say little: several guesses of theirs are no bug of one kind
 LIKE = 0.6  # a cosine from which on an error is called alike
 
@@ -74,6 +75,8 @@ def answers_of(
             for one in guesses_of(family, answer):
                 if isinstance(one, Clue):
                     clues[one.trap.flag].append((one, answer, family))
+                elif one.vague and answer.rounded:
+                    continue  # of what is in it there is nothing to see
                 elif one.trap not in tried and (answer.fits(one) or 0) > 0:
                     tried[one.trap] = share(one, bad, good)
                     whole = whole or tried[one.trap].whole
@@ -139,7 +142,8 @@ def thinned(answers: list[Answer]) -> list[Answer]:
 
 def together(some: list[Said]) -> Said:
     """The guess of one flag that gives most; with it, where it does not give all, those that give the cases
-    that it leaves: two bugs of one kind, or one that has two wordings.
+    that it leaves: two bugs of one kind, or one that has two wordings. Of changed formulas, one should give
+    all.
     """
     first, *rest = sorted(some, key=lambda one: (not one.whole, -one.weight))
     if first.whole or first.spoils or not first.confirmed or first.trap.flag in GENERAL_FLAGS:
@@ -156,7 +160,9 @@ def together(some: list[Said]) -> Said:
     guesses = [one.guess for one in added if one.guess]
     trap = replace(first.trap, evidence=evidence.removeprefix(f"{first.trap.words}: "))
     weight, others = share * min(one.sure for one in guesses), tuple(guesses[1:])
-    return replace(first, trap=trap, weight=weight, whole=share > ENOUGH, gives=gives, others=others)
+    alone = first.alone and all(one.sure > FORMULA for one in guesses)
+    first = replace(first, trap=trap, weight=weight, alone=alone)
+    return replace(first, whole=share > ENOUGH, gives=gives, others=others)
 
 
 def seen_in(some: list[Seen], asked: list[Answer], bad: list[Answer]) -> Said:
