@@ -30,7 +30,6 @@ MAY = {  # file or folder -> why encodings are named there
     "peref/golden/diagnosis/traces.py": "which of two flags it is",
     "peref/encodings/score/dape.py": "what it may stand beside",
     "tests/recipes/dape.py": "the same",
-    "tests/mutants/bias.py": "wrong slopes: test_mutants draws its sample by their place in the list",
     "tests/level_mutants.py": "what traces show alone: all of it is made with functions that stand there",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/recipes/settings.py": "encodings beside one another, and layers that differ",

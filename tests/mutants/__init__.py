@@ -10,6 +10,7 @@ with other numbers.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
@@ -43,3 +44,12 @@ def mutants() -> list[Mutant]:
     if len(set(names)) < len(names):
         raise ValueError(f"two mutants are called {next(n for n in names if names.count(n) > 1)}")
     return found
+
+
+def some_of(every: int) -> list[tuple[Mutant, str]]:
+    """One mutant in so many, each with one of its encodings, drawn by digests of their names: what is added
+    changes nothing of the others.
+    """
+    digest = lambda words: int(sha256(words.encode()).hexdigest(), 16)
+    drawn = [m for m in mutants() if digest(m.name) % every == 0]
+    return [(m, min(m.of, key=lambda encoding, m=m: digest(f"{m.name} in {encoding}"))) for m in drawn]

@@ -14,10 +14,9 @@ from mutants.ways import (
     results,
     small,
     table,
-    with_names,
     with_parameters,
 )
-from peref.encodings import files, module
+from peref.encodings import files
 from peref.model import PLAIN
 from peref.tape import Op
 
@@ -33,10 +32,6 @@ def bias_of(name):
 SIDED = tuple(n for n in ALL if (bias_of(n) != bias_of(n)[:, ::-1]).any())
 FALLING = tuple(n for n in ALL if (np.diff(bias_of(n)[:, 1000:]) < 0).all())
 KERPLE = with_parameters("r1", "r2")
-# where slopes of heads are used under their name, and where they are made an array first
-SLOPED, FIXED = (tuple(n for n in with_names(name)) for name in ("slopes", "fixed"))
-SLOPES = module(FIXED[0]).fixed  # as they are before they are replaced
-ALIBI = (*FIXED, *SLOPED)
 
 EXP = Op(lambda x: (np.exp(x), np.exp(x)), lambda y, dy: (dy * y,))
 
@@ -44,31 +39,6 @@ EXP = Op(lambda x: (np.exp(x), np.exp(x)), lambda y, dy: (dy * y,))
 def own(case):
     """Its encoding's own file, for `patched`."""
     return files()[case.encoding].removeprefix("peref.")
-
-
-def slopes(of):
-    """Other slopes for ALiBi."""
-
-    def run(case, a):
-        if case.encoding in FIXED and case.config.pe[0][1]["slopes"] != "fixed":
-            return None
-        return patched(own(case), **{"fixed" if case.encoding in FIXED else "slopes": of})(case, a)
-
-    return run
-
-
-def exact(H, most, first=1):
-    return [2.0 ** (-most * (h + first) / H) for h in range(H)]
-
-
-def of_next(H, most=8.0):
-    whole = 1 << (H.bit_length() - 1)
-    return exact(whole, most) + exact(2 * whole, most)[: H - whole]
-
-
-def of_smaller(H, most=8.0):
-    whole = 1 << (H.bit_length() - 1)
-    return [*exact(whole, most), *exact(whole, most)][:H]
 
 
 MUTANTS = [
@@ -174,63 +144,6 @@ MUTANTS = [
         "the bias is in units of log 2",
         ALL,
         table(lambda b, d: b / math.log(2)),
-        held_out=True,
-    ),
-    Mutant(
-        "slopes-from-0",
-        "alibi.slopes.exponent",
-        "your first slope is 1",
-        ALIBI,
-        slopes(
-            lambda H, most=8.0: exact(H, most, 0) if not H & (H - 1) else [2 * s for s in SLOPES(H, most)]
-        ),
-        ("aprender#2143",),
-    ),
-    Mutant(
-        "slopes-of-8",
-        "alibi.slopes.exponent",
-        "your slopes are 1/2 to the h whatever the number of heads",
-        ALIBI,
-        slopes(lambda H, most=8.0: exact(8, most)[:H] if H <= 8 else [2.0 ** -(h + 1) for h in range(H)]),
-    ),
-    Mutant(
-        "slopes-base",
-        "alibi.slopes.exponent",
-        "your max_bias is another",
-        ALIBI,
-        slopes(lambda H, most=8.0: SLOPES(H, most * 0.75)),
-        held_out=True,
-    ),
-    Mutant(
-        "slopes-straight",
-        "alibi.slopes.non_pow2",
-        "you use the formula where H is no power of two",
-        ALIBI,
-        slopes(lambda H, most=8.0: exact(H, most)),
-        ("ml-explore/mlx#343", "NVIDIA/TensorRT-LLM#1611"),
-    ),
-    Mutant(
-        "slopes-sorted",
-        "alibi.slopes.non_pow2",
-        "your slopes are sorted",
-        ALIBI,
-        slopes(lambda H, most=8.0: sorted(SLOPES(H, most), reverse=True)),
-        ("Baichuan2#225",),
-    ),
-    Mutant(
-        "slopes-next",
-        "alibi.slopes.non_pow2",
-        "you take the first slopes of the next power of two, not every other",
-        ALIBI,
-        slopes(of_next),
-        held_out=True,
-    ),
-    Mutant(
-        "slopes-again",
-        "alibi.slopes.non_pow2",
-        "your slopes begin anew",
-        ALIBI,
-        slopes(of_smaller),
         held_out=True,
     ),
     Mutant(

@@ -4,8 +4,7 @@ import numpy as np
 from exact import plain
 from mpmath import mp
 from mutants import Mutant
-from mutants import bias as bugs
-from mutants.ways import results
+from mutants.ways import patched, results
 from page import slopes
 
 from recipes.families import (
@@ -311,7 +310,87 @@ LAWS = [
 
 # wrong implementations
 
+
+def with_slopes(of):
+    """Other slopes where they are fixed: of(H, max_bias)."""
+    fixed = lambda case: case.config.pe[0][1]["slopes"] == "fixed"
+    return patched("encodings.bias.alibi", only=fixed, fixed=of)
+
+
+def spread(H, most, first=1):
+    return [2.0 ** (-most * (h + first) / H) for h in range(H)]
+
+
+def of_next(H, most=8.0):
+    whole = 1 << (H.bit_length() - 1)
+    return spread(whole, most) + spread(2 * whole, most)[: H - whole]
+
+
+def of_smaller(H, most=8.0):
+    whole = 1 << (H.bit_length() - 1)
+    return [*spread(whole, most), *spread(whole, most)][:H]
+
+
 MUTANTS = [
+    Mutant(
+        "slopes-from-0",
+        "alibi.slopes.exponent",
+        "your first slope is 1",
+        ("alibi",),
+        with_slopes(
+            lambda H, most=8.0: spread(H, most, 0) if not H & (H - 1) else [2 * s for s in slopes(H, most)]
+        ),
+        ("aprender#2143",),
+    ),
+    Mutant(
+        "slopes-of-8",
+        "alibi.slopes.exponent",
+        "your slopes are 1/2 to the h whatever the number of heads",
+        ("alibi",),
+        with_slopes(
+            lambda H, most=8.0: spread(8, most)[:H] if H <= 8 else [2.0 ** -(h + 1) for h in range(H)]
+        ),
+    ),
+    Mutant(
+        "slopes-base",
+        "alibi.slopes.exponent",
+        "your max_bias is another",
+        ("alibi",),
+        with_slopes(lambda H, most=8.0: slopes(H, most * 0.75)),
+        held_out=True,
+    ),
+    Mutant(
+        "slopes-straight",
+        "alibi.slopes.non_pow2",
+        "you use the formula where H is no power of two",
+        ("alibi",),
+        with_slopes(lambda H, most=8.0: spread(H, most)),
+        ("ml-explore/mlx#343", "NVIDIA/TensorRT-LLM#1611"),
+    ),
+    Mutant(
+        "slopes-sorted",
+        "alibi.slopes.non_pow2",
+        "your slopes are sorted",
+        ("alibi",),
+        with_slopes(lambda H, most=8.0: sorted(slopes(H, most), reverse=True)),
+        ("Baichuan2#225",),
+    ),
+    Mutant(
+        "slopes-next",
+        "alibi.slopes.non_pow2",
+        "you take the first slopes of the next power of two, not every other",
+        ("alibi",),
+        with_slopes(of_next),
+        held_out=True,
+    ),
+    Mutant(
+        "slopes-again",
+        "alibi.slopes.non_pow2",
+        "your slopes begin anew",
+        ("alibi",),
+        with_slopes(of_smaller),
+        held_out=True,
+    ),
     Mutant(
         "slopes-halved",
         "alibi.slopes.exponent",
@@ -319,7 +398,7 @@ MUTANTS = [
         ("alibi",),
         results(lambda b: b / 2, "bias"),
         held_out=True,
-    )
+    ),
 ]
 
 LATER = [
@@ -328,6 +407,6 @@ LATER = [
         "alibi.slopes.exponent",
         "your max_bias is 6",
         ("alibi",),
-        bugs.slopes(lambda H, most=8.0: bugs.SLOPES(H, 6.0)),
+        with_slopes(lambda H, most=8.0: slopes(H, 6.0)),
     )
 ]
