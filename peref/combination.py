@@ -53,11 +53,6 @@ def each_features(parts: Parts, *given: Any) -> tuple[dict[str, Any], ...]:
     return tuple(flat({name: one[n] for name, one in made.items()}) for n in range(2))
 
 
-def all_shared(parts: Parts) -> frozenset[str]:
-    """Names of the parameters that layers share, of every part, as <encoding>.<name>."""
-    return frozenset(flat({name: dict.fromkeys(function()) for name, function in parts}))
-
-
 def check_each(parts: Parts, *given: Any) -> None:
     """Asks every part's `check` about a place. Raises what they raise, Misuse."""
     for _, function in parts:
@@ -86,7 +81,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
     """The bound encodings, by their names, as one. Raises Misuse where two of them say different scales."""
     filled = {
         field: tuple((name, f) for name, pe in parts.items() if (f := getattr(pe, field)))
-        for field in (*HOOKS, "init", "features", "scale", "steps", "check", "shared")
+        for field in (*HOOKS, "init", "features", "scale", "steps", "check")
     }
     scales = {f(D): f for _, f in filled["scale"] if f(D) != inverse_root(D)}
     if len(scales) > 1:
@@ -114,7 +109,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
         steps=partial(each, filled["steps"]),
         check=partial(check_each, filled["check"]),
         axes=axes.pop() if len(axes) == 1 else 1,
-        shared=partial(all_shared, filled["shared"]),
+        shared=frozenset(flat({name: dict.fromkeys(pe.shared) for name, pe in parts.items()})),
         symbols={symbol: words for pe in parts.values() for symbol, words in pe.symbols.items()},
         claims=frozenset(filter(agree, LAWS)),
         **hooks,

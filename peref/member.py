@@ -197,7 +197,7 @@ def bound(name: str, given: Dict, facts: dict[str, Any], earlier: Mapping[str, i
         if "scale" in given or given.get("cosine"):
             pe = replace(pe, scale=partial(given_scale, scale=given.get("scale", 1.0)))
         if pe.embed:  # added once: the cycle has its parameters, not a layer
-            pe = replace(pe, shared=partial(frozenset, pe.init(Blank())))
+            pe = replace(pe, shared=frozenset(pe.init(Blank())))
         parts[one] = pe
     pe = combined(parts, facts["D"]) if len(parts) > 1 else parts[name]
     mine = {key: given[key] for key in settings_of(name).keys() & given.keys() - {"scale", "rotary_dim"}}

@@ -42,7 +42,7 @@ from peref.xp import Arrays
 
 def where_on_disk(cfg: Config, layer: int, name: str) -> str:
     """The name on disk of parameter `name` of the encoding of `layer`."""
-    shared = name in cfg.encoding(layer).shared()
+    shared = name in cfg.encoding(layer).shared
     return f"pe.{layer % len(cfg.pe)}.{name}" if shared else f"{layer}.pe.{name}"
 
 

@@ -154,6 +154,10 @@ WRONG = {  # text of bad.py -> the line, and what is said
     ),
     f"{HEAD}ENCODING = Encoding('a', 'b')\n": (4, "ENCODING fills no hook; expected one of"),
     f"{HEAD}ENCODING = Encoding('a', 'b', bias=7)\n": (4, "bias of ENCODING is a int; expected a function"),
+    f"{HEAD}ENCODING = Encoding('a', 'b', bias=f, shared='r')\n": (
+        4,
+        "shared of ENCODING is a str; expected a set or a function",
+    ),
     f"{HEAD}ENCODING = Encoding('a', 'b', biass=f)\n": (4, "unexpected keyword argument 'biass'"),
     f"{HEAD}ENCODING = Encoding('a', 'b', rotate=f, init=f)\n": (
         2,

@@ -4,7 +4,7 @@ import ast
 import inspect
 from typing import Any
 
-from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, Encoding, claims_of, settings
+from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, SETS, Encoding, claims_of, settings
 from peref.encodings.values import fitting, options_of
 from peref.errors import Misuse, did_you_mean
 
@@ -39,10 +39,11 @@ def check_functions(encoding: Encoding, here: str) -> None:
     defaults: dict[str, Any] = {}
     for name in FUNCTIONS:
         function = getattr(encoding, name)
-        if function is None or (name == "claims" and not callable(function)):
+        if function is None or (name in SETS and isinstance(function, (set, frozenset))):
             continue
         if not callable(function):
-            raise Misuse(f"{here}: {name} of ENCODING is a {type(function).__name__}; expected a function")
+            wanted = "a set or a function" if name in SETS else "a function"
+            raise Misuse(f"{here}: {name} of ENCODING is a {type(function).__name__}; expected {wanted}")
         code = getattr(inspect.unwrap(function), "__code__", None)
         line = f"{code.co_filename}, line {code.co_firstlineno}" if code else here
         parameters = inspect.signature(function).parameters.values()

@@ -26,6 +26,8 @@ HOOKS = {  # what each takes and gives
 }
 # what bind fills in: their settings are facts and options
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "check", "shared", "claims")
+# each a set, or a function of facts and options that gives one; bound, it is the set
+SETS = ("shared", "claims")
 # earlier: layers of this encoding before this one; biased: whether another in its layer adds a bias;
 # pairs: the layout, of what turns q and k itself instead of filling rotate
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier", "biased", "pairs")
@@ -66,11 +68,6 @@ EVERY_LAW_OF_DISTANCE = frozenset(LAWS) - {"text", "products"}
 def no_parameters(rng: Any) -> dict[str, Any]:
     """What `init` is where nothing is learned."""
     return {}
-
-
-def nothing() -> frozenset[str]:
-    """What `shared` is where layers share no parameter."""
-    return frozenset()
 
 
 def alike(D: int) -> dict[str, float]:
@@ -132,9 +129,9 @@ class Encoding:
     # (at, dtype) -> raises Misuse for a place, in NumPy, that it cannot compute in dtype or has nothing for
     check: Callable | None = None
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
-    shared: Callable = nothing  # () -> names of parameters that all its layers share
+    shared: Any = frozenset()  # names of parameters that all its layers share, or () -> those
     symbols: Mapping[str, str] = field(default_factory=dict)  # of its formula, besides SYMBOLS -> in words
-    claims: Any = frozenset()  # laws it promises; where options decide () -> those
+    claims: Any = frozenset()  # laws it promises, or () -> those
 
     @property
     def hook(self) -> str:
@@ -251,8 +248,8 @@ def part(given: dict[str, Any], function: Callable) -> dict[str, Any]:
 
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
-    """The same record with the facts of one layer and the options filled in: what the model calls. It
-    claims what holds with these options.
+    """The same record with the facts of one layer and the options filled in: what the model calls. Its
+    `shared` and `claims` are those of this layer.
     """
 
     def bound(function: Any) -> Any:
@@ -265,5 +262,5 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         return partial(function, **wanted) if wanted else function
 
     filled = {name: bound(f) for name, f in functions_of(encoding).items()}
-    claims = filled.pop("claims", None)
-    return replace(encoding, **filled, claims=claims() if claims else encoding.claims)
+    sets = {name: filled[name]() for name in SETS if name in filled}
+    return replace(encoding, **filled | sets)

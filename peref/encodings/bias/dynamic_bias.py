@@ -87,9 +87,9 @@ def bias(
 
 def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
     """Every parameter with across_layers=shared."""
-    names = [name for n in range(1, depth + 2) for name in (n, f"norm{n}")]
-    parts = [f"{name}.{part}" for name in names for part in ("weight", "bias")]
-    return frozenset(parts if across_layers == "shared" else ())
+    layers = range(1, depth + 2) if across_layers == "shared" else ()
+    names = [name for n in layers for name in (n, f"norm{n}")]
+    return frozenset(f"{name}.{part}" for name in names for part in ("weight", "bias"))
 
 
 ENCODING = Encoding(

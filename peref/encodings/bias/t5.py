@@ -91,6 +91,6 @@ ENCODING = Encoding(
     bias=bias,
     scale=scale,
     steps=logit_steps,
-    shared=lambda: frozenset({"table"}),
+    shared=frozenset({"table"}),
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
 )

@@ -59,11 +59,6 @@ def init(rng, *, H, C, D, buckets: int = 32, max_distance: int = 128):
     }
 
 
-def shared():
-    """The table, in every layer."""
-    return frozenset({"table"})
-
-
 def scale(D):
     """(3 D)**-0.5: three products of width D are added."""
     return (3 * D) ** -0.5
@@ -97,7 +92,7 @@ ENCODING = Encoding(
     },
     init=init,
     score=score,
-    shared=shared,
+    shared=frozenset({"table"}),
     scale=scale,
     check=check,
     claims=EVERY_LAW_OF_DISTANCE - {"real_positions"},
