@@ -52,7 +52,7 @@ def test_the_files_are_those_of_the_recipes(book):
     for name, case in cases.items():
         words = {key: book.entries[name].words[key] for key in case.words()}
         assert words == json.loads(json.dumps(case.words()))
-    assert book.version == SPEC_VERSION == "0.18.2"
+    assert book.version == SPEC_VERSION == "0.19.0"
 
 
 def test_every_encoding_has_every_level(book):

@@ -25,6 +25,7 @@ from peref.golden.spec.cases import Case, sized
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "golden"
+ROOM = 3  # encodings of the largest size that the core has room for, or cases of it move to the full set
 OP = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
 TABLE = sized("rope", "table", "default", "The usual.", ("basic",), T=3, D=4)
 ALIBI = sized("alibi", "table", "default", "The usual.", ("basic",), T=3)
@@ -240,6 +241,26 @@ def test_the_committed_files_are_within_the_limits_of_the_maker():
     assert sizes[GOLDEN / "core"] <= make.OF_CORE
     assert sizes[GOLDEN] <= make.OF_ALL
     assert {p.name for p in (GOLDEN / "full").iterdir()} == set(wholes.in_full_set())
+
+
+def test_the_core_has_room_for_encodings_to_come():
+    """So that adding one stays one file, one loop and one recipe, whatever it needs of what it may have."""
+    free = make.OF_CORE - sum(f.stat().st_size for f in (GOLDEN / "core").rglob("*") if f.is_file())
+    movable = [case for case in catalogue.operations() if case.level != "table" and case.slug != "default"]
+    largest = sorted(movable, key=make.least, reverse=True)[:5]
+    assert free >= ROOM * make.OF_ONE, (
+        f"{free:,} bytes of the core are free, and {ROOM} encodings of {make.OF_ONE:,} must find room; name "
+        "in FULL of their recipes cases whose traps, options and places others of the core show too. The "
+        f"largest are {', '.join(case.id for case in largest)}"
+    )
+
+
+def test_a_core_without_room_names_what_may_move(monkeypatch):
+    monkeypatch.setattr(make, "OF_CORE", 17_000_000)
+    with pytest.raises(
+        AssertionError, match=r"3 encodings of 700,000 must find room; .* largest are \w+\.\w+/"
+    ):
+        test_the_core_has_room_for_encodings_to_come()
 
 
 @pytest.mark.parametrize(

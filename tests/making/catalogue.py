@@ -1,8 +1,8 @@
 """Which cases golden/ has, from the recipes: the core, which comes with every installation, and the full set.
 
 A recipe belongs to the core and a whole above one operation to the full set, traces apart
-(recipes/wholes.py); FULL of a file of recipes names those of its cases that are too large for the core, as
-LEVEL/SLUG with * for any letters.
+(recipes/wholes.py); FULL of a file of recipes names those of its cases that are too large for the core or
+repeat what others of it show, as LEVEL/SLUG with * for any letters.
 """
 
 import fnmatch
@@ -39,7 +39,7 @@ def full() -> list[Case]:
 
 
 def parted() -> tuple[list[Case], list[Case]]:
-    """Operations and traces: those of the core, and those that are too large for it."""
+    """Operations and traces: those of the core, and those that FULL names."""
     cases = [*catalogue(), *wholes.traces()]
     moved = too_large(cases)
     return [c for c in cases if c.id not in moved], [c for c in cases if c.id in moved]

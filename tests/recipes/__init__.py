@@ -2,9 +2,9 @@
 
 A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it
 catches; REFUSED, calls that have no meaning; and LAWS, what must hold whatever the numbers are. FULL names
-cases, as LEVEL/SLUG, that stand in the full set because the core would be too large with them. What many
-encodings have alike (a case for every option, layouts and far positions of what turns, masks) comes from
-families.py, by one call with the encoding's name.
+cases, as LEVEL/SLUG, that stand in the full set: the core would be too large with them, and others of it show
+the same traps, options and places. What many encodings have alike (a case for every option, layouts and far
+positions of what turns, masks) comes from families.py, by one call with the encoding's name.
 
 It also holds what else there is of the encoding alone: SPEC, its line of golden/SPEC.md; `program`, written
 from that line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS,

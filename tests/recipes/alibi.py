@@ -259,7 +259,7 @@ RECIPES = [
         H=3,
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-[12]", "*/together-[13456]-*", "op/spread", "op/together-3")
 
 WHOLES = [
     in_layers("alibi", slopes="learned", across_layers="shared"),

@@ -86,7 +86,7 @@ RECIPES = [
         more=({"npos": 3}, {"npos": 3, "gates": "key"}, {"npos": 3, "divided": "qk"}),
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-1-*")
 
 WHOLES = [in_layers("cope", across_layers="shared")]
 

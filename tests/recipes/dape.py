@@ -56,7 +56,7 @@ RECIPES = [
     beside("kerple_log", "dape.network", B=1, T=5),
     *together("dape", FEW, flag="basic", first=5),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-*", "op/width-64")
 
 WHOLES = [
     Case(

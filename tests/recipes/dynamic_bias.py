@@ -123,7 +123,7 @@ RECIPES = [
         ),
     ),
 ]
-FULL = ("*/together-*-groups", "op/together-[345]-real")
+FULL = ("*/together-[1345]-*", "*/together-[25]", "op/spread")
 
 WHOLES = [in_layers("dynamic_bias", across_layers="shared")]
 

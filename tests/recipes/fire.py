@@ -104,7 +104,14 @@ RECIPES = [
     ),
     *together("fire", {"width": 9, "threshold": 4.0, "eps": 1.0}),
 ]
-FULL = ("*/together-*-groups",)
+FULL = (
+    "*/together-*-groups",
+    "attn/spread",
+    "attn/together-1",
+    "op/eps-2e-06",
+    "op/threshold-1024.0",
+    "op/width-64",
+)
 
 WHOLES = [in_layers("fire", across_layers="shared")]
 

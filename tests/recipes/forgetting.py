@@ -38,7 +38,7 @@ RECIPES = [
     ),
     *together("forgetting", {}, flag="basic"),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-*")
 
 WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128")]
 

@@ -69,7 +69,7 @@ RECIPES = [
     ),
     *together("kerple_log", {"exponent": "learned"}, {}),
 ]
-FULL = ("attn/together-1-groups",)
+FULL = ("*/together-1-*", "attn/together-2", "op/spread", "op/together-2")
 
 WHOLES = [in_layers("kerple_log", across_layers="own")]
 

@@ -53,7 +53,7 @@ RECIPES = [
     ),
     *together("kerple_power", {}),
 ]
-FULL = ("attn/together-1-groups",)
+FULL = ("*/together-*-groups", "attn/together-1", "op/spread")
 
 WHOLES = [in_layers("kerple_power", across_layers="own")]
 

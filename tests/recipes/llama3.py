@@ -95,7 +95,7 @@ RECIPES = [
         R=8,
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-1", "op/partial-interleaved", "op/together-1")
 
 TRAPS = {
     "rope.llama3.blend": trap(

@@ -163,7 +163,7 @@ RECIPES = [
         H=1,
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "*/together-[135]", "op/partial-interleaved")
 
 TRAPS = {
     "rope.longrope.switch": trap(

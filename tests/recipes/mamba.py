@@ -106,7 +106,7 @@ RECIPES = [
     ),
     *together("mamba", more=(FEW | {"discretisation": "zoh", "dt_min": 0.5, "dt_max": 1.0},)),
 ]
-FULL = ("op/together-1-packed",)
+FULL = ("*/together-*", "op/dt-max-0.2", "op/dt-min-0.002", "op/state-size-32")
 
 TRAPS = {
     "mamba.step": trap(

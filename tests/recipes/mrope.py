@@ -207,7 +207,7 @@ RECIPES = [
         R=8,
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-[235]*", "op/partial-interleaved", "op/together-[13456]")
 WHOLES = [*aligned("mrope", "64")]
 
 TRAPS = {

@@ -114,7 +114,7 @@ RECIPES = [
         H=1,
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "*/together-[13]", "op/partial-interleaved")
 
 TRAPS = {
     "rope.ntk.exponent": trap(

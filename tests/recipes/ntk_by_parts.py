@@ -71,7 +71,7 @@ RECIPES = [
     ),
     *together("ntk_by_parts", FAR | {"form": "dynamic"}, FAR, again={"op": (1,)}, H=1, D=10, R=8),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "*/together-2*", "op/partial-interleaved")
 
 TRAPS = {
     "rope.parts.ramp": trap(

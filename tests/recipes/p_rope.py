@@ -66,7 +66,7 @@ RECIPES = [
     case("p_rope", "table", "none", "A fraction of 0: nothing turns.", "option", options={"fraction": 0.0}),
     *together("p_rope", {"base": 100.0, "fraction": 0.5, "factor": 3.0}, H=1, D=10, R=8),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-1", "op/partial-interleaved", "op/together-1")
 
 TRAPS = {
     "rope.p.fraction": trap(

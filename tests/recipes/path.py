@@ -121,7 +121,14 @@ RECIPES = [
     ),
     *together("path", {"rank": 4, "kernel": 2, "gate": "forget"}, {"rank": 4, "kernel": 2, "gate": "scaled"}),
 ]
-FULL = ("attn/together-1-groups",)
+FULL = (
+    "*/together-1*",
+    "*/together-2-*",
+    "attn/gate-forget",
+    "attn/gate-scaled",
+    "attn/kernel-6",
+    "attn/rank-64",
+)
 
 TRAPS = {
     "path.beta": trap(

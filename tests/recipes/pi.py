@@ -58,7 +58,7 @@ RECIPES = [
         H=1,
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "*/together-2*", "op/partial-interleaved")
 
 TRAPS = {
     "rope.pi.factor": trap(

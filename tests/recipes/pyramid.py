@@ -121,7 +121,16 @@ RECIPES = [
         again={"attn": (4,)},
     ),
 ]
-FULL = ("attn/levels-apart", "attn/together-4-groups", "attn/unturned*")
+FULL = (
+    "*/together-*-groups",
+    "*/together-2-*",
+    "*/together-[13]*",
+    "attn/base-20000.0",
+    "attn/levels-apart",
+    "attn/position-centre",
+    "attn/position-level",
+    "attn/unturned*",
+)
 
 WHOLES = [moved("pyramid", "moved-centre", position="centre", base=100.0)]
 

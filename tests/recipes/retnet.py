@@ -155,7 +155,17 @@ RECIPES = [
         more=({"rows": "recurrent", "chunk": 3, "eps": 1.0},),
     ),
 ]
-FULL = ("op/together-[234]-packed",)
+FULL = (
+    "*/together-3-*",
+    "*/together-[24]*",
+    "op/base-20000.0",
+    "op/eps-2e-05",
+    "op/ladder-paper",
+    "op/layout-half",
+    "op/spread",
+    "op/together-1",
+    "op/value-factor-4",
+)
 
 WHOLES = [packed("retnet")]
 

@@ -74,7 +74,7 @@ RECIPES = [
     ),
     *together("rwkv6", more=(FEW | {"eps": 0.5},)),
 ]
-FULL = ("op/together-*",)
+FULL = ("*/together-*", "op/chunk-32", "op/decay-rank-128", "op/eps-0.00128", "op/mix-rank-64")
 
 TRAPS = {
     "rwkv.scale": trap(

@@ -89,7 +89,7 @@ RECIPES = [
     ),
     *together("rwkv7", more=(FEW | {"eps": 0.5},)),
 ]
-FULL = ("op/together-*",)
+FULL = ("*/together-*", "op/chunk-64", "op/eps-0.00128")
 
 WHOLES = [in_layers("rwkv7", v_rank=3)]
 

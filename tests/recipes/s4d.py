@@ -89,7 +89,7 @@ RECIPES = [
         more=({"state_size": 8, "gelu": "erf"},),
     ),
 ]
-FULL = ("op/together-2-packed",)
+FULL = ("*/together-*-*", "op/chunk-64", "op/dt-max-0.2", "op/dt-min-0.002", "op/state-size-128")
 
 TRAPS = {
     "s4d.conjugates": trap(

@@ -81,7 +81,7 @@ RECIPES = [
     ),
     *together("sandwich", {"width": 4, "base": 100.0, "form": "nemo"}, {"width": 4, "base": 100.0}),
 ]
-FULL = ("attn/together-1-groups",)
+FULL = ("*/together-*-groups", "*/together-2*", "attn/together-1", "op/spread")
 
 TRAPS = {
     "sandwich.formula": trap(

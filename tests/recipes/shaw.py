@@ -68,7 +68,7 @@ RECIPES = [
         more=({"max_distance": 4},),
     ),
 ]
-FULL = ("attn/together-[345]-groups",)
+FULL = ("*/together-4-*", "*/together-[1235]*", "attn/max-distance-32", "attn/spread")
 
 TRAPS = {
     "shaw.rows": trap(

@@ -126,6 +126,7 @@ RECIPES = [
         ),
     ),
 ]
+FULL = ("*/together-[24]",)
 
 TRAPS = {
     "sin.order": trap(

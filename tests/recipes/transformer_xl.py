@@ -76,7 +76,15 @@ RECIPES = [
         more=({"base": 100.0},),
     ),
 ]
-FULL = ("*/together-*-groups",)
+FULL = (
+    "*/together-*-groups",
+    "*/together-[23]",
+    "attn/spread",
+    "attn/together-1",
+    "attn/together-2*",
+    "op/base-20000.0",
+    "op/together-1-*",
+)
 
 WHOLES = [in_layers("transformer_xl", across_layers="own")]
 

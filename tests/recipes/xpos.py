@@ -110,7 +110,7 @@ RECIPES = [
     ),
     *together("xpos", {"base": 100.0, "scale_base": 4.0, "gamma": 0.8, "centre": 3.0}, H=1),
 ]
-FULL = ("*/together-*-groups",)
+FULL = ("*/together-*-groups", "attn/together-1", "op/partial-interleaved", "op/together-1")
 WHOLES = [*aligned("xpos", "64")]
 
 TRAPS = {
