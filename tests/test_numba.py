@@ -187,19 +187,32 @@ def test_what_global_tokens_leave_hidden_may_be_anything():
     same(NUMBA.attention(q, k, v, None, term, at=at, scale=0.3), want, 0)
 
 
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-def test_a_distance_and_a_key_that_global_tokens_leave_hidden_change_nothing(odd):
-    """A number there comes out where the plain op has it, in the rows that see it."""
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize("where", ["key", "distance", "column"])
+def test_a_key_and_a_distance_that_global_tokens_leave_hidden_change_nothing(where, odd):
+    """A number there, or one beyond float32, comes out where the plain op has it, in the value and in every
+    gradient: in the rows that see it.
+    """
     at = At.of(12).within(3, None, 1)
     q, k, v, _ = (x.astype(np.float32) for x in arrays(1, 2, 2, 12, 12, 8, at))
     table, column = np.zeros((2, len(at.distances))), np.zeros((1, 2, 1, 12))
-    table[0, at.distances == 7], column[0, 1, 0, 4] = odd, odd
-    with np.errstate(invalid="ignore"):
-        got, want = (
-            be.attention(q, k, v, table, None, None, column, at=at, scale=0.3) for be in (NUMBA, PLAIN)
-        )
-    assert np.isnan(want[0, ..., 0]).sum() == (0 if odd < 0 else 4)
-    same(got, want, CLOSE)
+    if where == "key":
+        k[0, 1, 4] = 3e38 if odd == 1e39 else odd
+    elif where == "distance":
+        table[0, at.distances == 7] = odd
+    else:
+        column[0, 1, 0, 4] = odd
+    found = []
+    for be in (NUMBA, PLAIN):
+        tape = Tape()
+        watched = [tape.watch(x) for x in (q, k, v, table, column)]
+        with np.errstate(all="ignore"):
+            y = be.attention(*watched[:4], None, None, watched[4], at=at, scale=0.3)
+            gradients = tape.gradients(y, np.ones(y.shape, np.float32))
+        found.append([y.value, *(gradients[x] for x in watched)])
+    assert np.isfinite(found[1][0]).any()
+    for got, want in zip(*found, strict=True):
+        same(got, want, CLOSE)
 
 
 def test_an_index_beyond_the_rows_is_refused():
