@@ -13,13 +13,12 @@ from peref.backends.numba.threads import in_parallel
 
 @njit(**INNER)
 def adamw_stretch(k, p, g, m, v, shrink, rate, first, second, beta1, beta2, eps, decay):
-    cut = slice(k * STRETCH, min(len(p), (k + 1) * STRETCH))
-    a, d, s, t = p[cut], g[cut], m[cut], v[cut]
-    for n in range(len(a)):
-        e = d[n] * shrink
-        s[n] += (np.float32(1) - beta1) * (e - s[n])
-        t[n] += (np.float32(1) - beta2) * (e * e - t[n])
-        a[n] -= rate * (s[n] / first / (np.sqrt(t[n] / second) + eps) + decay * a[n])
+    # without a sign, so that none is asked for its place from the end, which kept the loop from vectors
+    for n in range(np.uint64(k * STRETCH), np.uint64(min(len(p), (k + 1) * STRETCH))):
+        e = g[n] * shrink
+        m[n] += (np.float32(1) - beta1) * (e - m[n])
+        v[n] += (np.float32(1) - beta2) * (e * e - v[n])
+        p[n] -= rate * (m[n] / first / (np.sqrt(v[n] / second) + eps) + decay * p[n])
 
 
 @kernel(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4, f4)

@@ -23,7 +23,8 @@ OFTEN = (
     *("matrix.multiply", "feed.activated_linear_forward", "feed.activated_linear_backward"),
 )
 CHILD = """
-import json, os, signal, sys
+import gc, json, os, signal, sys
+gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 digest, parent, names, sys.path[:] = json.loads(sys.argv[1])
 from peref.backends.numba import ahead, kernel

@@ -30,6 +30,7 @@ from peref.backends.numba.logits import KEYS, added_to, logits, pick, rows_of, s
 from peref.backends.numba.queries import QUERIES, exp_lanes, top_lanes
 from peref.backends.numba.skipping import lengths, sizes, skips
 from peref.backends.numba.threads import in_parallel
+from peref.backends.numba.vector import fill
 from peref.backends.numba.vector import scale as times
 
 TOGETHER = 8  # blocks of QUERIES that one reading of keys and values serves, where units are enough
@@ -74,17 +75,20 @@ def forward_lane(
     slope = np.empty((0 if cap is None else KEYS, QUERIES), np.float32)
     bias = table, index, base, term, row, column
     zero, deep, yes = np.int64(0), np.int64(QUERIES), np.bool_(True)  # no literals, as in backward
-    # of each query, in rows of a block; unpacked they would have any strides, and what takes them be compiled
-    # again
-    some = np.empty((5, together, QUERIES), np.float32)
-    top, new, total, length, less = some[0], some[1], some[2], some[3], some[4, 0]
+    # of each query, in rows of a block
+    top, new = np.empty((together, QUERIES), np.float32), np.empty((together, QUERIES), np.float32)
+    total, length = np.empty((together, QUERIES), np.float32), np.empty((together, QUERIES), np.float32)
+    less = np.empty((1, QUERIES), np.float32)
     low, high = np.empty((together, QUERIES), np.int32), np.empty((together, QUERIES), np.int32)
     seen = np.empty((together, 4), np.int64)
     for unit in range(lane, B * H * groups, QUEUES):
         b, h, begin = unit // (H * groups), unit // groups % H, unit % groups * QUERIES * together
         n, see = b * G + h // (H // G), span[pick(len(span), b)]
         blocks = min(together, (T - begin + QUERIES - 1) // QUERIES)
-        O[:], some[:2], total[:] = 0, -np.inf, 0  # top and new
+        fill(O, zero, np.float32(0), O.size)
+        fill(top, zero, np.float32(-np.inf), top.size)
+        fill(new, zero, np.float32(-np.inf), new.size)
+        fill(total, zero, np.float32(0), total.size)
         lowest, highest = np.int64(1 << 62), np.int64(0)
         for m in range(blocks):
             first = begin + m * QUERIES
@@ -118,8 +122,8 @@ def forward_lane(
                 top_lanes(P, of_p, at, a, z, many, low[m], high[m], most)
                 exp_lanes(P, of_p, many, most, held, total[m], less)
                 for r in range(rows):
-                    if less[r] != 1:
-                        times(out, r * wide_e, out, r * wide_e, less[r], wide_e)
+                    if less[0, r] != 1:
+                        times(out, r * wide_e, out, r * wide_e, less[0, r], wide_e)
                 product(out, zero, P, of_p, yes, deep, values[n], at * wide_e, many, yes)
         for m in range(blocks):
             for r in range(min(QUERIES, T - begin - m * QUERIES)):

@@ -34,7 +34,7 @@ from peref.backends.numba.logits import (
 from peref.backends.numba.queries import QUERIES, slope_lanes
 from peref.backends.numba.skipping import are_finite, lengths, sizes, skips
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.vector import copy, dot
+from peref.backends.numba.vector import copy, dot, fill
 from peref.backends.numba.vector import scale as times
 
 
@@ -80,7 +80,8 @@ def backward_head(
             across_lanes(Q_across, Q)
             lengths(length, Q_across, D)
             across_lanes(A_across, A)
-            dQ[:], top[:] = 0, np.inf
+            fill(dQ, zero, np.float32(0), dQ.size)
+            fill(top, zero, np.float32(np.inf), QUERIES)
             start, stop, inner, outer = spans_of(see, rows, low, high)
             for r in range(rows):
                 top[r] = lse[b, h, first + r]
@@ -129,8 +130,11 @@ def backward(dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit, table,
     [parts,B,S,G,D], dv [parts,B,S,G,E] and dtable [parts,B,H,N], empty where nobody asks. do and o [B,T,H,E].
     """
     units = len(k) * k.shape[1] * len(dk)
-    given = (dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit)
-    in_parallel(backward_head, units, (*given, None, None, None, None, table, None, base, None, None, None))
+    given = (
+        dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit,
+        None, None, None, None, table, None, base, None, None, None,
+    )  # fmt: skip
+    in_parallel(backward_head, units, given)
 
 
 @kernel(*always, writes(4), writes(3, f8), writes(4, f8), *everything_added)
@@ -142,5 +146,8 @@ def backward_general(
     [parts,B,H,S].
     """
     units = len(k) * k.shape[1] * len(dk)
-    given = (dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit, dterm, drow, dcolumn)
-    in_parallel(backward_head, units, (*given, cap, table, index, base, term, row, column))
+    given = (
+        dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit,
+        dterm, drow, dcolumn, cap, table, index, base, term, row, column,
+    )  # fmt: skip
+    in_parallel(backward_head, units, given)

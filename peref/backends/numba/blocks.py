@@ -4,6 +4,7 @@ Bound: padding memory, each number read and written once; products the multiplie
 what they read of B stays in the first cache.
 """
 
+import numpy as np
 from numba import njit
 
 from peref.backends.numba.host import COLUMNS, LANES, ROWS
@@ -17,7 +18,7 @@ from peref.backends.numba.tile import (
     tile_onto,
     tile_set,
 )
-from peref.backends.numba.vector import copy, scale, transpose_block
+from peref.backends.numba.vector import copy, fill, pad, scale, transpose_block
 
 
 @njit(**INNER)
@@ -72,12 +73,11 @@ def padded(x, t, out):
     for r in range(len(out)):
         here = D if r < rows else 0
         if x.strides[1] == 4:
-            copy(out, r * wide, x, (t + r) * (x.strides[0] // 4), here)
+            pad(out, r * wide, x, (t + r) * (x.strides[0] // 4), here, wide)
         else:
+            fill(out, r * wide, np.float32(0), wide)
             for d in range(here):
                 out[r, d] = x[t + r, d]
-        for d in range(here, wide):
-            out[r, d] = 0
 
 
 @njit(**INNER)

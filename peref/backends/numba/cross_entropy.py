@@ -11,23 +11,19 @@ from peref.backends.numba.arrays import c_reads, f4, i8, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.rows import ROW_CHUNK, row_chunks
 from peref.backends.numba.threads import in_parallel
-from peref.backends.numba.vector import exp_sum, scale_bias_max
+from peref.backends.numba.vector import copy, exp_sum, scale, scale_bias_max
 
 
 @njit(**INNER)
 def cross_entropy_chunk(chunk, p, nll, logits, targets, zeros):
     M, V = logits.shape
     for m in range(chunk * ROW_CHUNK, min(M, (chunk + 1) * ROW_CHUNK)):
-        row, given = p[m], logits[m]
-        for v in range(V):
-            row[v] = given[v]
+        copy(p, m * V, logits, m * V, V)
         top = scale_bias_max(p, m * V, V, np.float32(1), zeros, 0, np.float32(-np.inf))
-        at_target = row[max(targets[m], 0)] - top
+        at_target = p[m, max(targets[m], 0)] - top
         total = exp_sum(p, m * V, V, top)
         nll[m] = np.log(total) - at_target if targets[m] >= 0 else np.float32(0)
-        by = np.float32(1) / total
-        for v in range(V):
-            row[v] *= by
+        scale(p, m * V, p, m * V, np.float32(1) / total, V)
 
 
 @kernel(writes(2), writes(1), c_reads(2), c_reads(1, i8))
@@ -42,10 +38,9 @@ def cross_entropy(p, nll, logits, targets):
 def cross_entropy_backward_chunk(chunk, d, p, targets, by):
     M, V = p.shape
     for m in range(chunk * ROW_CHUNK, min(M, (chunk + 1) * ROW_CHUNK)):
-        a, out, share = p[m], d[m], by if targets[m] >= 0 else np.float32(0)
-        for c in range(V):
-            out[c] = a[c] * share
-        out[max(targets[m], 0)] -= share
+        share = by if targets[m] >= 0 else np.float32(0)
+        scale(d, m * V, p, m * V, share, V)
+        d[m, max(targets[m], 0)] -= share
 
 
 @kernel(writes(2), c_reads(2), c_reads(1, i8), f4)

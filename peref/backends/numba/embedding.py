@@ -10,14 +10,14 @@ from peref.backends.numba.arrays import c_reads, i8, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.rows import ROW_CHUNK, row_chunks
 from peref.backends.numba.threads import in_parallel
+from peref.backends.numba.vector import copy
 
 
 @njit(**INNER)
 def take_chunk(chunk, y, table, index):
+    C = y.shape[1]
     for m in range(chunk * ROW_CHUNK, min(len(index), (chunk + 1) * ROW_CHUNK)):
-        to, row = y[m], table[index[m]]
-        for c in range(len(to)):
-            to[c] = row[c]
+        copy(y, m * C, table, index[m] * C, C)
 
 
 @kernel(writes(2), c_reads(2), c_reads(1, i8))

@@ -71,22 +71,23 @@ def as_any(typingctx, x):
 
 @njit(**INNER)
 def tiles_of_rows(a, first, k, depth):
-    """The rows of A from `first` on in `depth` columns from k on, as tiles [tiles,depth,ROWS]; the last row
-    fills up.
+    """The rows of A from `first` on in `depth` columns from k on, as tiles [depth,ROWS] one below the other;
+    the last row fills up.
     """
     M = len(a)
-    out = np.empty(((M - first + ROWS - 1) // ROWS, depth, ROWS), np.float32)
+    tiles = (M - first + ROWS - 1) // ROWS
+    out = np.empty((tiles * depth, ROWS), np.float32)
     # a column of A' lies in a line: by vectors, whose last numbers the next column overwrites
     by_vectors = max(0, (M - first - LANES) // ROWS + 1) if LANES == 8 and a.strides[0] == 4 else 0
     for n in range(depth - 1):
         at = first + (k + n) * (a.strides[1] // 4)
         for t in range(by_vectors):
             copy(out, (t * depth + n) * ROWS, a, at + t * ROWS, LANES)
-    for t in range(len(out)):
+    for t in range(tiles):
         for n in range(depth - 1 if t < by_vectors else 0, depth):
             for r in range(ROWS):
-                out[t, n, r] = a[min(first + t * ROWS + r, M - 1), k + n]
-    return out
+                out[t * depth + n, r] = a[min(first + t * ROWS + r, M - 1), k + n]
+    return as_any(out)
 
 
 @njit(**INNER)
@@ -129,7 +130,7 @@ def product_rows(c, a, b, panel):
     gathers = LANES == 8 and panel == COLUMNS and M > 8 * ROWS
     right = as_any(np.empty((DEPTH, COLUMNS), np.float32)) if gathers else b
     row = COLUMNS if gathers else b_row
-    for k in range(0, K, DEPTH):
+    for k in range(0, max(K, 1), DEPTH):  # where K is 0, sums of nothing
         depth, of = min(DEPTH, K - k), k * a_column
         lie = 0 if LANES == 8 and a_column != 1 else whole
         copied = tiles_of_rows(a, lie * ROWS, k, depth)
@@ -146,16 +147,13 @@ def product_rows(c, a, b, panel):
                 for i in range(depth):
                     copy(right, i * COLUMNS, b, at + i * b_row, COLUMNS)
                 at = 0
+            left, begin, step, apart, beside = copied, 0, ROWS * depth, 1, ROWS
             if lie:
-                step = ROWS * a_row
-                strip(c, n, N, a, of, step, a_row, a_column, inside, right, at, row, depth, add, prefetch)
-            else:
-                strip(c, n, N, copied, 0, ROWS * depth, 1, ROWS, inside, right, at, row, depth, add, prefetch)
+                left, begin, step, apart, beside = a, of, ROWS * a_row, a_row, a_column
+            strip(c, n, N, left, begin, step, apart, beside, inside, right, at, row, depth, add, prefetch)
             for t in range(inside, tiles):
                 tile_set(out, 0, COLUMNS, copied, (t - lie) * ROWS * depth, 1, ROWS, right, at, row, depth)
                 place(c, t * ROWS, min((t + 1) * ROWS, M), n, out, k == 0)
-    if K == 0:
-        c[:] = 0
 
 
 @njit(**INNER)

@@ -9,7 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import f4, i8, void
-from peref.backends.numba.emit import I32, I64, IVEC, MASK, VEC, constant, each, intrinsic_of
+from peref.backends.numba.emit import I32, I64, IVEC, MASK, VEC, constant, each, intrinsic_of, loop
 from peref.backends.numba.host import LANES
 
 
@@ -48,6 +48,41 @@ def copy(typingctx, y, y_at, x, x_at, n):
         each(e, n, step)
 
     return intrinsic_of(void, (y, i8, x, i8, i8), body)
+
+
+@intrinsic
+def fill(typingctx, y, y_at, value, n):
+    """y = value over n elements."""
+
+    def body(e):
+        _, y_at, value, n = e.args
+        value = e.splat(value)
+
+        def step(k, mask):
+            to = e.at(0, e.b.add(y_at, k))
+            e.store(value, to) if mask is None else e.store_some(value, to, mask)
+            return []
+
+        each(e, n, step)
+
+    return intrinsic_of(void, (y, i8, f4, i8), body)
+
+
+@intrinsic
+def pad(typingctx, y, y_at, x, x_at, n, wide):
+    """y = x over n elements and 0 in the next, up to `wide`, a multiple of LANES."""
+
+    def body(e):
+        b, (_, y_at, _, x_at, n, wide) = e.b, e.args
+
+        def step(k):
+            here = e.load_some(e.at(2, b.add(x_at, k)), e.mask(b.sub(n, k)), constant(0))
+            e.store(here, e.at(0, b.add(y_at, k)))
+            return []
+
+        loop(e, wide, LANES, step)
+
+    return intrinsic_of(void, (y, i8, x, i8, i8, i8), body)
 
 
 @intrinsic
