@@ -66,7 +66,7 @@ class Layer:
         """What decides which keys a query sees, and whether a cache keeps every key beside global tokens:
         where what lies between two keys may be read.
         """
-        reads_between = bool(self.pe.score or self.pe.attend)
+        reads_between = self.pe.score is not None or self.pe.attend is not None
         return self.window, self.chunk, self.global_tokens, bool(self.global_tokens) and reads_between
 
     def place(self, at: At) -> At:

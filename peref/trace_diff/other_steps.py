@@ -34,7 +34,7 @@ from peref.trace_diff.steps import Engine, Said, Steps, Way
 of_hooks = lambda row: row.flag != "basic" and row.change.keys() <= {*WRAPS, "see", "parts"}
 OF_CASES = [*filter(of_hooks, (*OF_ANGLES, *BIASES, *SEEN))]
 PRECISE = "it is computed in float32 or wider, and rounded afterwards"
-has_rotation = lambda cfg, kind: kind.pe.rotate
+has_rotation = lambda cfg, kind: kind.pe.rotate is not None
 norms_heads = lambda cfg: cfg.unit_heads or (cfg.qk_norm and cfg.qk_norm_over == "head")
 attends = lambda cfg, kind: not (kind.pe.mix or kind.pe.attend)  # by a softmax
 TEMPERATURES: dict[str, Callable] = {  # of (the factor at positions, these, the factor there)
@@ -203,7 +203,7 @@ OTHER_WAYS = (
         {words: another_softmax(change) for words, change in (SOFTMAX | ROUNDED_STEPS).items()},
     ),
     Rows(
-        lambda cfg, kind: attends(cfg, kind) and kind.pe.score,
+        lambda cfg, kind: attends(cfg, kind) and kind.pe.score is not None,
         "what the encoding says is added to the scaled logits",
         {
             "what is added to the logits is scaled too": {
