@@ -94,7 +94,11 @@ def to_its_double(path: Path, outside: Path) -> None:
 
 
 def the_double_itself(path: Path, outside: Path) -> None:
-    os.link(its_double(path, outside), path)
+    double = its_double(path, outside)
+    if double.is_dir():  # nothing was at `path`, and a folder has one name
+        double.rmdir()
+        double.touch()
+    os.link(double, path)
 
 
 Change = Callable[[Path, Path], None]
