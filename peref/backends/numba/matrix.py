@@ -84,7 +84,7 @@ def tiles_of_rows(a, first, k, depth):
         for t in range(by_vectors):
             copy(out, (t * depth + n) * ROWS, a, at + t * ROWS, LANES)
     for t in range(tiles):
-        for n in range(depth - 1 if t < by_vectors else 0, depth):
+        for n in range(max(0, depth - 1) if t < by_vectors else 0, depth):
             for r in range(ROWS):
                 out[t * depth + n, r] = a[min(first + t * ROWS + r, M - 1), k + n]
     return as_any(out)

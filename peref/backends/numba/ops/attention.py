@@ -9,7 +9,7 @@ import numpy as np
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import beside, divisible, fit, float32, shape_of
 from peref.errors import Misuse
-from peref.ops.attention import attention as plain
+from peref.ops.distance import laid
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
@@ -93,23 +93,18 @@ def row_and_column(row, column, at):
     return whole(row[..., 0], at.T), whole(column[:, :, 0], at.S)
 
 
-def without_hidden(term, at):
-    """The term, -inf where a query does not see a key between those that it sees, [1 or B,1 or H,T,S]."""
-    if at.everywhere is None:
-        return term
-    return np.where(at.see, np.float32(0) if term is None else term, np.float32(-math.inf))
-
-
-def cannot_hide(q, k, table, row, column, at, scale):
-    """Whether a term of -inf may fail to hide a cell: where what it is added to is infinite or NaN in
-    float32.
+def without_hidden(table, term, column, at):
+    """The three, the term -inf where a query does not see a key between those that it sees, [1 or B,1 or H,
+    T,S]: it has what is not finite of the others too, which would be so in these cells.
     """
     if at.everywhere is None:
-        return False
-    q, k, table, row, column = (getattr(x, "value", x) for x in (q, k, table, row, column))  # of a Var
-    most = lambda x: 0.0 if x is None or not x.size else float(abs(x).max())
-    parts = abs(scale) * q.shape[3] * most(q) * most(k), most(table), most(row) + most(column)
-    return not all(part < np.finfo(np.float32).max for part in parts)
+        return table, term, column
+    term, rest = np.float32(0) if term is None else term, []
+    for a, over in ((table, lambda table: laid(table, at.index)), (column, lambda column: column)):
+        if a is not None and not (finite := np.isfinite(a)).all():
+            term, a = term + over(np.where(finite, 0, a).astype(np.float32)), np.where(finite, a, 0)
+        rest.append(a)
+    return rest[0], np.where(at.see, term, np.float32(-math.inf)), rest[1]
 
 
 def limit_of(S, skip, term, *arrays):
@@ -125,7 +120,7 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     term, row, column = with_four_axes(table, term, row, column, at, B, H)
-    term = without_hidden(term, at)
+    table, term, column = without_hidden(table, term, column, at)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     limit = limit_of(S, skip, term, table, row, column)
     seen = at.spans, np.float32(scale), limit
@@ -188,11 +183,9 @@ def attention(
 ):
     """As ops.attention.attention, without anything of size T x S but the index of a table, where positions
     are not consecutive, a copy of a term whose keys do not lie beside each other, and what global tokens
-    leave hidden. Where that is beside numbers that are not finite, the plain op computes it.
+    leave hidden.
 
     skip=False visits every tile that somebody sees (attention.py).
     """
-    if cannot_hide(q, k, table, row, column, at, scale):
-        return plain(q, k, v, table, term, row, column, sinks, at=at, scale=scale, softcap=softcap)
     how = {"at": at, "scale": scale, "softcap": softcap, "skip": skip}
     return attend(q, k, v, table, term, row, column, sinks, **how)
