@@ -177,11 +177,12 @@ def of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> Array
     """Rotary width and layout as facts of a model. Raises Misuse for a width that cannot turn, and for a
     layout that nobody has, whatever the encoding does.
     """
-    if rotary_dim is not None:
+    turns = turning(name)
+    if turns and rotary_dim is not None:
         check_rotary_width(rotary_dim, D)
     if layout not in LAYOUTS:
         raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
-    return {"R": rotary_dim, "layout": layout if turning(name) else "half"}
+    return {"R": rotary_dim, "layout": layout if turns else "half"}
 
 
 # ---------------------------------------------------------------- the calls
@@ -390,6 +391,7 @@ def mix(
         raise Misuse(f"x is {list(x.shape)}; expected [B, T, C], the layer's input")
     B, T, C = x.shape
     check_count("heads", heads)
+    check_count("head_width", 1 if head_width is None else head_width)
     facts = {"H": heads, "D": head_width, "C": C, "L": L}
     cfg, p = single_layer(name, ("mix",), facts, T, options, params, seed, dtype)
     pe, at = cfg.encoding(0), place(cfg, dtype, T, positions, B, seg=seg)

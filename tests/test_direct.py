@@ -528,6 +528,10 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
             "layout is 'pairs'; expected one of: half, interleaved",
         ),
         (
+            lambda: peref.attention("alibi", q, k, v, rotary_dim=64),
+            "rotary width is 64, but alibi turns nothing; leave it unset",
+        ),
+        (
             lambda: peref.attention("alibi", q, k, v, rotary_dim=2),
             "rotary width is 2, but alibi turns nothing; leave it unset",
         ),
@@ -851,6 +855,7 @@ def bound_alone(name):
         (lambda q, k, v: peref.bias("alibi", heads=2.5, tokens=2), "heads is 2.5; expected a whole number"),
         (lambda q, k, v: peref.bias("alibi", heads=2, positions=3), "positions are []; expected [T]"),
         (lambda q, k, v: peref.mix("mamba", v[:, 0], heads=2.0), "heads is 2.0; expected a whole number"),
+        (lambda q, k, v: peref.mix("mamba", v[:, 0], heads=1, head_width=0), "head_width is 0; expected a"),
         (lambda q, k, v: peref.mix("alibi", v[:, 0], heads=1), "alibi fills bias and cannot do this"),
         (lambda q, k, v: peref.mix("retnet", v[:, 0], heads=3), "width 4 does not divide by 3 heads"),
         (lambda q, k, v: peref.mix("retnet", v, heads=1), "x is [2, 2, 7, 4]; expected [B, T, C]"),
@@ -884,7 +889,7 @@ def test_sizes_may_be_numpys_and_larger_than_the_text():
     )
     whole = peref.attention("rope", q, k, v)
     seg = np.ones((len(q), T), int)
-    same(peref.attention("rope", q, k, v, window=2**53, seg=seg), whole, 0)
+    same(peref.attention("rope", q, k, v, window=2**53, causal=np.True_, seg=seg), whole, 0)
     same(peref.attention("rope", q, k, v, chunk=2**70), whole, 0)
 
 

@@ -139,6 +139,13 @@ def test_two_files_of_one_name_are_refused(tmp_path):
         peref.load(tmp_path / "b" / "mine.py")
 
 
+@pytest.mark.parametrize("claims", ["{'shift'}", "['shift']", "('shift',)", "frozenset()"])
+def test_claims_are_any_few_laws(tmp_path, claims):
+    (tmp_path / "few.py").write_text(f"{HEAD}ENCODING = Encoding('a', 'b', bias=f, claims={claims})\n")
+    expected = {"shift"} if "shift" in claims else set()
+    assert set(peref.get(peref.load(tmp_path / "few.py")).claims) == expected
+
+
 HEAD = "from peref.encodings import Encoding\ndef f(be, p, d):\n    return d\n"
 WRONG = {  # text of bad.py -> the line, and what is said
     "x = (\n": (1, "SyntaxError: '(' was never closed"),

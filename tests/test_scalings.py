@@ -82,7 +82,9 @@ def test_each_of_these_files_has_the_function():
 
 
 def test_settings_that_two_functions_share_are_named_once():
-    """They come in the order of the functions; two defaults are refused."""
+    """They come in the order of the functions, whatever is not among them is refused, and so are two
+    defaults.
+    """
 
     def first(n, *, R, factor: float = 2.0):
         return factor * R
@@ -102,6 +104,8 @@ def test_settings_that_two_functions_share_are_named_once():
     assert list(settings(both)) == ["R", "factor", "kind", "last"]
     assert both(0, R=3, last=5) == (0, 5, {"R": 3})
     assert part({"R": 3, "kind": "b"}, first) == {"R": 3}
+    with pytest.raises(TypeError, match="has no setting fcator"):
+        both(0, R=3, fcator=1.0)
     with pytest.raises(TypeError, match="factor has two defaults"):
         with_settings_of(first)(lambda p, *, factor=3.0, **given: p)
 

@@ -39,7 +39,7 @@ def check_functions(encoding: Encoding, here: str) -> None:
     defaults: dict[str, Any] = {}
     for name in FUNCTIONS:
         function = getattr(encoding, name)
-        if function is None or (name in SETS and isinstance(function, (set, frozenset))):
+        if function is None or (name in SETS and isinstance(function, (set, frozenset, list, tuple))):
             continue
         if not callable(function):
             wanted = "a set or a function" if name in SETS else "a function"

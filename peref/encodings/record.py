@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from itertools import chain
 from typing import Any, get_type_hints
 
@@ -214,7 +214,8 @@ def settings(function: Callable) -> Mapping[str, inspect.Parameter]:
 
 def with_settings_of(*others: Callable) -> Callable:
     """Decorates function(..., **given): it has the settings of the `others` besides its own, and gets them
-    in `given`, so that each is named once. Raises TypeError for two defaults of one setting.
+    in `given`, so that each is named once. Raises TypeError for two defaults of one setting, and in a call
+    for a setting that none of them has.
     """
 
     def decorate(function: Any) -> Callable:
@@ -223,11 +224,19 @@ def with_settings_of(*others: Callable) -> Callable:
         for a in chain(*(settings(one).values() for one in others), own):
             if a.kind is a.KEYWORD_ONLY and merged.setdefault(a.name, a).default != a.default:
                 raise TypeError(f"{function.__module__}: {a.name} has two defaults")
+
+        @wraps(function)
+        def checked(*arguments: Any, **given: Any) -> Any:
+            if unknown := given.keys() - merged:
+                what = f"{function.__module__}.{function.__name__}"
+                raise TypeError(f"{what} has no setting {', '.join(sorted(unknown))}")
+            return function(*arguments, **given)
+
         first = [a for a in own if a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD)]
         hints = {name: kind for one in (*others, function) for name, kind in get_type_hints(one).items()}
-        function.__signature__ = inspect.Signature([*first, *merged.values()])
-        function.__annotations__ = {name: kind for name, kind in hints.items() if name in merged}
-        return function
+        vars(checked).update(__signature__=inspect.Signature([*first, *merged.values()]))
+        checked.__annotations__ = {name: kind for name, kind in hints.items() if name in merged}
+        return checked
 
     return decorate
 

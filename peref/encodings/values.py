@@ -58,7 +58,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     if type(value) is kind:  # nearly always
         return value
     kinds = kinds_of(kind)
-    value = value.item() if isinstance(value, (np.floating, np.integer)) else value
+    value = value.item() if isinstance(value, (np.floating, np.integer, np.bool_)) else value
     if type(value) in kinds:
         return value
     if float in kinds and type(value) is int and abs(value) < sys.float_info.max:
