@@ -279,6 +279,23 @@ def test_a_finding_of_the_sanitizer_is_a_row(tmp_path, monkeypatch, gpu):
     assert (tmp_path / "sanitizer.txt").read_text().count("Invalid __global__ read") == 4
 
 
+@pytest.mark.parametrize("found", [False, True])
+def test_what_the_sanitizer_found_before_its_time_was_over_is_told(tmp_path, gpu, found):
+    from on_gpu.sanitizer import told
+
+    lines = ["========= COMPUTE-SANITIZER", *(["========= Barrier error detected."] if found else [])]
+    code = f"import time; print({chr(10).join(lines)!r}, flush=True); time.sleep(60)"
+    s = SimpleNamespace(out=tmp_path, left=lambda: 0.0)
+    with (tmp_path / "said").open("w+b") as output:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=output)
+        while (tmp_path / "said").read_bytes().count(b"\n") < len(lines):
+            time.sleep(0.01)
+        row = told(s, "synccheck", process, output)
+    said = "========= Barrier error detected."
+    assert row == ({"said": said, "good": False} if found else {"skipped": "no time left"})
+    assert (said in (tmp_path / "sanitizer.txt").read_text()) == found
+
+
 def test_the_sanitizer_sees_attention_both_ways(tmp_path, monkeypatch, gpu):
     """All that there is without wgmma; then, but of racecheck, attention in bfloat16 with it, of every
     width, and not what was compiled without. AdamW in both types.

@@ -201,8 +201,8 @@ def updating(s: Session, kind: str = "cuda") -> dict[str, Any]:
     want = [a for kind in (wide[0], *wide[2:]) for a in kind.values()] + [single[k] for k in (0, 2, 3)]
     worst = max(distance(a, b) for a, b in zip(runs[0][: len(want)], want, strict=True))
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(*runs, strict=True))
-    rounded = (a.astype(bf16() if half else np.float32) for a in runs[0])
-    kept = all(a.tobytes() == b.tobytes() for a, b in zip(runs[0][len(want) :], rounded, strict=False))
+    rounded = (a.astype(bf16() if half else np.float32) for a in runs[0][: len(p)])
+    kept = all(a.tobytes() == b.tobytes() for a, b in zip(runs[0][len(want) :], rounded, strict=True))
     good = worst <= ELEMENTWISE and equal and kept and bool(np.allclose(told.get(), word, rtol=1e-10))
     kernels = sorted(set(s.launched[begun:]))
     return summed(ELEMENTWISE, forward={"error": worst, "same_bits": equal, "good": good, "kernels": kernels})

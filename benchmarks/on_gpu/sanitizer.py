@@ -10,6 +10,7 @@ out.
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,16 +79,19 @@ def tiny(out: Path, emulated: bool, wgmma: bool) -> None:
 def told(
     s: session.Session, check: str, process: subprocess.Popen[bytes], output: IO[bytes]
 ) -> dict[str, Any]:
-    """What a tool found, when it has come to its end."""
+    """What a tool found, when it has come to its end, or no time is left: then its errors so far."""
     try:
         process.wait(max(1.0, s.left()))
     except subprocess.TimeoutExpired:
         process.kill()
-        return {"skipped": "no time left"}
+        process.wait()
     output.seek(0)
     said = output.read().decode(errors="replace")
     with (s.out / "sanitizer.txt").open("a") as file:
         file.write(f"== {check}\n{said}\n")
+    if process.returncode == -signal.SIGKILL:
+        errors = re.findall(r"^========= (?!COMPUTE-SANITIZER).*", said, re.M)
+        return {"said": errors[0][-200:], "good": False} if errors else {"skipped": "no time left"}
     summary = re.findall(r"\S+ SUMMARY: .*", said) or said.strip().splitlines()[-1:]
     return {"said": "; ".join(summary)[-200:], "good": process.returncode == 0}
 

@@ -90,7 +90,7 @@ def by_fields(record: Same) -> tuple[Any, list[np.ndarray]]:
     return (type(x), *(known_by(getattr(x, f.name), inputs) for f in fields(x) if f.init)), inputs
 
 
-# of each that cannot change found once, for it takes as long as to launch a graph
+# of each that cannot change, nor what it holds, found once: it takes as long as to launch a graph
 frozen_by_fields = lru_cache(maxsize=RECORDINGS)(by_fields)
 
 
