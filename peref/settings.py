@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin
 
@@ -9,7 +10,7 @@ from peref.config import OF_FIELDS
 from peref.encodings import fitting, name_of
 from peref.errors import Misuse, did_you_mean
 from peref.member import by_hooks, kinds, nobody_has, settings_of
-from peref.modules import names_joined
+from peref.modules import is_path, names_joined
 
 # settings of layers that are the whole model's where no member is named -> the field that keeps them
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
@@ -38,8 +39,7 @@ def choose(pe: str, given: Iterable[str] = (), of: str = "") -> dict[str, Any]:
     NAME is an option of the encoding or a setting of its layers (member.py). Without an index it goes to
     every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
     """
-    named = lambda word: by_hooks("+".join(name_of(name.strip()) for name in names_joined(word)))
-    cycle: list[tuple[str, dict[str, Any]]] = [(named(word), {}) for word in pe.split(",")]
+    cycle: list[tuple[str, dict[str, Any]]] = [(member_named(word), {}) for word in pe.split(",")]
     found: dict[str, Any] = {}
     for item in given:
         key, equals, text = item.removeprefix(of).partition("=")
@@ -64,6 +64,16 @@ def choose(pe: str, given: Iterable[str] = (), of: str = "") -> dict[str, Any]:
         for (name, chosen), key in having:
             chosen[key] = value_of(text, kinds(name)[key])
     return found | {"pe": tuple(cycle)}
+
+
+def member_named(given: str) -> str:
+    """The member of a cycle that names and paths with + between them mean. Raises Misuse for what is none."""
+    words = [word.strip() for word in names_joined(given)]
+    for word in words[1:]:
+        if is_path(word) and not word.startswith(".") and not os.path.isfile(word):
+            what = "a path with a + in it begins with ./, as ./c++/mine.py"
+            raise Misuse(f"{word}: no such file; expected a file of Python; {what}")
+    return by_hooks("+".join(map(name_of, words)))
 
 
 def model_fields(given: Iterable[str]) -> dict[str, Any]:

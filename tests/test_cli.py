@@ -31,6 +31,7 @@ from peref import backends, data, records, runs
 from peref.cli import explain, main
 from peref.cli import run as run_cli
 from peref.cli.app import COMMANDS, group
+from peref.cli.evaluate import by_place
 from peref.cli.options import Given
 from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
@@ -1296,8 +1297,7 @@ MISUSE = {
     "an argument of golden": (["golden", "show", "x", "y"], "golden show [OPTIONS] [CASE|PREFIX]"),
     "a command of golden": (["golden", "vrify"], "there is no command 'vrify'; did you mean 'verify'?"),
     "an argument missing": (["diff", "a"], "expected: python cli.py diff [OPTIONS] FIRST SECOND"),
-    "no such option": (["train", "--lenn", "3"], "Did you mean"),
-    "an option without its value": (["train", "--len"], "'--len' requires an argument"),
+    "an option without its value": (["train", "--len"], "say it after the option: --len VALUE"),
     "no such corpus": (["train", "--data", "shakespear"], "did you mean 'tinyshakespeare'?"),
 }
 
@@ -1338,6 +1338,25 @@ def test_misuse_is_one_clear_line_and_no_traceback(cli, text, args, word):
     assert err.count("\n") == 1, err
     assert word in err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--lenn", "there is no option '--lenn'; did you mean '--len' or '--pe'?"),
+        ("-x", "there is no option '-x'"),
+    ],
+)
+def test_an_option_that_is_not_there_is_said_in_words_of_ours(cli, monkeypatch, option, said):
+    """Those of click are others in other versions."""
+    monkeypatch.setattr(click.NoSuchOption, "format_message", lambda error: "of click")
+    assert cli("train", option)[2] == f"error: {said} (see: python cli.py train --help)\n"
+
+
+def test_a_large_count_is_said_in_full():
+    part = {"from": 0, "to": 12_345_678, "loss": 1.5, "bpb": 2.5, "tokens": 12_345_678}
+    last = by_place([part], "byte", "byte").splitlines()[-1]
+    assert last.split() == ["0", "to", "12,345,678", "1.5000", "2.5000", "12,345,678"]
 
 
 MISUSE_OF_A_RUN = {

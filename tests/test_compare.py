@@ -240,14 +240,21 @@ def test_a_document_that_is_none(compare, broken):
     found = document({"a": np.ones(16)})
     found = found | broken if isinstance(broken, dict) else {k: x for k, x in found.items() if k != broken}
     Path("x.json").write_text(json.dumps(found))
-    assert "no table can be made of it" in compare("--again", "x.json")
+    said = "no table can be made of it" if isinstance(broken, dict) else f"'{broken}' is missing in it"
+    assert f"x.json: not a comparison.json: {said}" in compare("--again", "x.json")
 
 
 def test_a_document_without_losses_is_none(compare):
     found = document({"a": np.ones(16)})
     del found["entries"][0]["cells"]["4"]
     Path("x.json").write_text(json.dumps(found))
-    assert "no table can be made of it" in compare("--again", "x.json")
+    assert "not a comparison.json: '4' is missing in it" in compare("--again", "x.json")
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "."])
+def test_a_document_that_is_not_there_is_misuse(folder, capsys, name):
+    assert run_cli(["compare", "--again", name], Signals()) == 2
+    assert capsys.readouterr().err == f"error: {name}: no such file; expected a comparison.json\n"
 
 
 def test_names_that_are_html_are_text():

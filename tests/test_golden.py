@@ -20,6 +20,7 @@ from mutants import mutants
 from recipes.traps import KINDS, every
 
 from peref import store
+from peref.cli.golden import ranges
 from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden import SPEC_VERSION
@@ -490,6 +491,10 @@ def test_vectors_for_a_shape_of_one_s_own(capsys, tmp_path, name, more):
         ["--positions", "0:9"],
         ["--positions", "a:b"],
         ["--positions", "0:99999999999"],
+        ["--positions", "2147483641:2147483649"],
+        ["--positions", "0:8,9:3"],
+        ["--positions", "8:0,0:8"],
+        ["--positions", "5:5,0:8"],
         ["--set", "factr=3"],
     ],
 )
@@ -499,6 +504,13 @@ def test_vectors_that_cannot_be(capsys, tmp_path, more):
     )
     assert code == 2, text
     assert not (tmp_path / "mine").exists()
+
+
+def test_positions_of_vectors_go_up_to_two_to_the_31():
+    assert ranges("2000000000:2000000003,2147483647:2147483648", 4) == (
+        *range(2 * 10**9, 2 * 10**9 + 3),
+        2**31 - 1,
+    )
 
 
 # ---------------------------------------------------------------- the files as files

@@ -127,6 +127,14 @@ def test_a_path_may_have_a_plus(tmp_path):
     assert [name for name, _ in chosen["pe"]] == ["rope+mine", "alibi"]
 
 
+@pytest.mark.parametrize("given", ["c++/mine.py", "rope+c+x/mine.py,alibi"])
+def test_a_path_with_a_plus_and_no_dot_is_told_of_it(given):
+    with pytest.raises(Misuse, match=r"no such file; .*; a path with a \+ in it begins with ./, as ./c"):
+        choose(given)
+    with pytest.raises(Misuse, match=r"no such file; expected a file of Python$"):
+        choose("rope+./nowhere/mine.py")
+
+
 def test_two_files_of_one_name_are_refused(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -269,7 +277,7 @@ def test_an_error_before_the_first_step_leaves_no_folder(cli, tmp_path):
     """
     (tmp_path / "far.py").write_text(TOO_LONG)
     for given, words in (
-        (["--stps", 4], "No such option"),
+        (["--stps", 4], "there is no option"),
         (["--pe", "alib"], "unknown encoding 'alib'"),
         (["--heads", 2, "--pe", "./far.py"], "far.py, line 5, in bias: ValueError: too long"),
     ):

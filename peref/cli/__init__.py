@@ -154,7 +154,7 @@ def while_importing(error: BaseException) -> bool:
 
 
 def misused(error: Any) -> str:
-    """A click.UsageError as click says it, and where to look; of a group its commands, not its help."""
+    """A click.UsageError and where to look, in our words where click's vary or do not say what to do."""
     import click
 
     see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
@@ -162,6 +162,11 @@ def misused(error: Any) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         commands = ", ".join(getattr(error.ctx.command, "commands", ()))
         said = f"{error.ctx.command_path} wants a command: {commands}"
+    elif isinstance(error, click.NoSuchOption):
+        near = " or ".join(f"'{option}'" for option in error.possibilities or ())
+        said = f"there is no option '{error.option_name}'" + (f"; did you mean {near}?" if near else "")
+    elif isinstance(error, click.BadOptionUsage) and "requires" in error.message:
+        said = f"{error.option_name} has no value; say it after the option: {error.option_name} VALUE"
     elif isinstance(error, click.MissingParameter) and error.ctx:
         said += f"; expected: {error.ctx.get_usage().removeprefix('Usage: ')}"
     return said + see

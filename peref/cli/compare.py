@@ -166,10 +166,14 @@ def one(entry: Contender, plan: Plan, root: Path, be: Backend, bar: Progress, le
 
 def read(path: Path) -> dict[str, Any]:
     """The document of an earlier report. Raises Misuse for what is none."""
+    if path.is_dir() or not path.exists():
+        raise Misuse(f"{path}: no such file; expected a comparison.json")
     with theirs():
         found = load_json(path, "a comparison.json")
     try:
         lab.report_page(found, b"")
+    except KeyError as error:
+        raise Misuse(f"{path}: not a comparison.json: {error} is missing in it") from error
     except (AttributeError, IndexError, *store.UNREADABLE) as error:
         what = f"{type(error).__name__}: {error}"
         raise Misuse(f"{path}: not a comparison.json: no table can be made of it ({what})") from error

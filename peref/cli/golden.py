@@ -147,11 +147,12 @@ def settings_line(value: object) -> str:
 
 
 def ranges(given: str, T: int) -> tuple[int, ...]:
-    """Positions of 0:64,4096:4160. Raises Misuse unless they are T in all."""
-    if not re.fullmatch(r"\d{1,9}:\d{1,9}(,\d{1,9}:\d{1,9})*", given, re.ASCII):
-        what = "half-open ranges of whole numbers such as 0:64,4096:4160"
+    """Positions of 0:64,4096:4160. Raises Misuse unless they are T in all, and no range is empty."""
+    form = re.fullmatch(r"\d{1,10}:\d{1,10}(,\d{1,10}:\d{1,10})*", given, re.ASCII)
+    parts = [range(*map(int, part.split(":"))) for part in given.split(",")] if form else []
+    if not parts or not all(part and part.stop <= 2**31 for part in parts):
+        what = f"half-open ranges of whole numbers up to {2**31}, none empty, such as 0:64,4096:4160"
         raise Misuse(f"--positions {given}: expected {what}")
-    parts = [range(*map(int, part.split(":"))) for part in given.split(",")]
     if (count := sum(map(len, parts))) != T:
         raise Misuse(f"--positions {given}: {counted(count, 'position')} in all; expected T, {T}")
     return tuple(chain(*parts))

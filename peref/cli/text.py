@@ -84,9 +84,13 @@ def row_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, Column]) 
 
 
 def number(value: float | None, digits: int) -> str:
-    """Fixed digits, thousands apart; scientific where that would be long; "-" for none."""
+    """Fixed digits, thousands apart; scientific where that would be long, but for a count, which has 0
+    digits; "-" for none.
+    """
     if value is None:
         return "-"
+    if not digits:
+        return f"{value:,}"
     return f"{value:,.{digits}f}" if abs(value) < 1e7 else f"{value:.3e}"
 
 
