@@ -205,6 +205,12 @@ def is_file(path: Path) -> bool:
     return info is not None and stat.S_ISREG(info.st_mode)
 
 
+def is_folder(path: Path) -> bool:
+    """As path.is_dir(), but raises as status_of."""
+    info = status_of(path, follow=True)
+    return info is not None and stat.S_ISDIR(info.st_mode)
+
+
 def names_in(folder: Path) -> list[str]:
     """What is in a folder, none where there is no such folder. Raises PerefError for one that may not be
     listed.

@@ -446,6 +446,23 @@ def test_nothing_at_a_place_is_told_with_what_belongs_there(capsys, tmp_path):
         "golden archive",
     ):
         assert words in said, said
+    os.mkfifo(tmp_path / "pipe")
+    code, said = cli(capsys, "golden", "verify", tmp_path / "pipe")
+    assert (code, "pipe: is no folder; expected a folder with SPEC_VERSION" in said) == (3, True), said
+
+
+def test_a_folder_that_may_not_be_looked_into(small, monkeypatch):
+    """Is no absence; and it is said as of a file. Root may look everywhere, so the system is asked."""
+    look = os.stat
+
+    def refusing(path, *args, **how):
+        if Path(path).name == "core":
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, *args, **how)
+
+    monkeypatch.setattr("os.stat", refusing)
+    with pytest.raises(Untrue, match="core: cannot look at: Permission denied"):
+        Book(small.folder)
 
 
 def test_a_folder_that_is_a_loop_of_links(capsys, tmp_path):

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from peref import share
 from peref.errors import Damaged, PerefError
-from peref.store import check_own, is_file, read_bytes, write_bytes
+from peref.store import check_own, is_file, is_folder, names_in, read_bytes, status_of, write_bytes
 
 VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
 # of one encoding, beside SUMS
@@ -57,19 +57,20 @@ def checked(folder: Path) -> dict[str, bytes]:
     try:
         if is_file(folder):
             return archived(folder)
-        if folder.is_dir():
+        if is_folder(folder):
             return in_folder(folder)
+        found = "nothing is there" if status_of(folder, follow=True) is None else "is no folder"
     except PerefError as error:  # also of a loop of links, a folder that may not be read
         raise Untrue(str(error)) from error
     expected = f"a folder with {VERSION} and a folder for each encoding, such as golden/ of a checkout"
-    raise Untrue(f"{folder}: nothing is there; expected {expected}, or a file of `golden archive`")
+    raise Untrue(f"{folder}: {found}; expected {expected}, or a file of `golden archive`")
 
 
 def in_folder(folder: Path) -> dict[str, bytes]:
     """Path -> bytes of the golden files in a folder, of the core where it also has a full set; every
     digest checked. Raises Untrue.
     """
-    place = folder / CORE if (folder / CORE).is_dir() else folder
+    place = folder / CORE if is_folder(folder / CORE) else folder
     path = versioned(place)
     if path is None:
         raise Untrue(f"{folder}: no golden files here ({VERSION} is missing); restore the folder")
@@ -78,12 +79,12 @@ def in_folder(folder: Path) -> dict[str, bytes]:
         listed = parsed_sums(read_bytes(sums), str(sums))
         if listed.get(VERSION) != hashlib.sha256(found[VERSION]).hexdigest():
             raise Untrue(f"{path}: its SHA-256 is not the one in {SUMS}; restore both")
-    for one in sorted(p for p in place.iterdir() if p.name not in (VERSION, SUMS, FULL)):
+    for one in sorted(place / name for name in names_in(place) if name not in (VERSION, SUMS, FULL)):
         inside = [one, *one.rglob("*")]
         # in a folder of somebody's a link may lead anywhere; what comes with peref, installers link
         for path in [] if comes_with_peref(place) else inside:
-            check_own(path, folder=path.is_dir())
-        there = {p.relative_to(place).as_posix(): read_bytes(p) for p in inside if not p.is_dir()}
+            check_own(path, folder=is_folder(path))
+        there = {p.relative_to(place).as_posix(): read_bytes(p) for p in inside if not is_folder(p)}
         found |= of_encoding(one.name, there, place)
     if len(found) == 1:
         raise Untrue(f"{folder}: no golden files here; restore the folder")
@@ -113,7 +114,7 @@ def to_archive(folder: Path) -> dict[str, bytes]:
     """What an archive of a folder holds: its files under their paths in golden/, the words for people, and
     digests of all. Raises Untrue.
     """
-    place, data = folder / CORE if (folder / CORE).is_dir() else folder, in_folder(folder)
+    place, data = folder / CORE if is_folder(folder / CORE) else folder, in_folder(folder)
     top, under = (place.parent, f"{place.name}/") if place.name in (CORE, FULL) else (place, "")
     found = {path if path == VERSION else under + path: part for path, part in data.items()}
     found |= {name: read_bytes(top / name) for name in DOCUMENTS if is_file(top / name)}
