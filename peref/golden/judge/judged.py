@@ -84,7 +84,7 @@ def check_tensors(
         results = beside_single(results, single, limit)
     told, probable, uncomputed = with_traps(results)
     more |= {"missing": tuple(missing), "gradients": gradients, "asked": asked, "uncomputed": uncomputed}
-    more |= {"not_asked": tuple(not_asked)}
+    more |= {"not_asked": tuple(not_asked), "given": len(given)}
     return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
 
 

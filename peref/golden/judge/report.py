@@ -46,7 +46,8 @@ class Report:
     gradients: bool = True  # False: declared absent
     # case -> what was raised in float64 alone, where float32 is right and float64 was not asked for
     raised_wide: Mapping[str, str] = field(default_factory=dict)
-    asked: str = ""  # the dtype that was asked for
+    asked: str = ""  # the dtype that was asked for, "" for a file
+    given: int = 0  # how many tensors came
     # dtype -> cases of which nothing came in it, and something in another
     unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     not_asked: tuple[str, ...] = ()  # cases that are left out in float16, where right code does not pass them
@@ -168,7 +169,10 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
         left = f", {len(report.skipped)} skipped" if report.skipped else ""
         left += f", {len(report.not_asked)} {OUT_OF_RANGE}" if report.not_asked else ""
         asked = counted(len(report.not_run), "case was", "cases were")
-        raise NothingRan(f"nothing was compared: {asked} asked for and none was answered{left}")
+        files = [one.given for one in reports if not one.asked]
+        given = f"{counted(sum(files), 'tensor')} came, " if files else ""
+        left += "; names are CASE:TENSOR" if files else ""
+        raise NothingRan(f"nothing was compared: {given}{asked} asked for and none was answered{left}")
     return report
 
 
