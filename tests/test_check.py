@@ -560,10 +560,11 @@ def test_an_expected_failure_that_nothing_is_called_is_misuse(book, capsys, tmp_
         "rope.op/al*": True,
         "rope.[am]*/*-64:out": True,
         "rope*": True,
-        "rope.op/default:q": False,
-        "rope.table/aligned-64:cos": False,
+        "alibi.op/spread:bias": True,
+        "rope.op/partial*": True,
+        "rope.table/anything:cos": True,
+        "rope.refuse/odd-width": False,
         "roep.block/llama:y": False,
-        "rope.op/partial*": False,
         "rope.block": False,
         "rop.*": False,
     }.items(),
@@ -575,14 +576,39 @@ def test_what_could_be_a_name_of_the_full_set(book, both, pattern, could):
 
 
 def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatch):
-    """What only the full set could have is let pass, anything else is not."""
+    """What only the full set could have is let pass, anything else is not: a case of the core is in no other
+    set.
+    """
     monkeypatch.setattr(selection, "with_full", lambda book: book)
     known = tmp_path / "known.txt"
-    known.write_text("rope.block/no-such-case:y # cannot be known here\n")
-    assert selection.expected_failures(known, book) == {"rope.block/no-such-case:y": 1}
-    known.write_text("rope.attn/no-such-case:out # can\n")
-    with pytest.raises(Misuse, match=r"line 1: rope\.attn/no-such-case:out matches none"):
-        selection.expected_failures(known, book)
+    known.write_text("alibi.op/spread:bias # cannot be known here\n")
+    assert selection.expected_failures(known, book) == {"alibi.op/spread:bias": 1}
+    for name in ("roep.attn/no-such-case:out", "rope.op/default:k_rotate"):
+        known.write_text(f"{name} # can\n")
+        with pytest.raises(Misuse, match=f"line 1: {name} matches none"):
+            selection.expected_failures(known, book)
+
+
+def test_a_case_that_the_core_lacks_may_be_one_of_the_full_set(book, monkeypatch):
+    """Where there is no full set both are said: what is near in the core, and where there would be more."""
+    monkeypatch.setattr(selection, "with_full", lambda book: book)
+    for name, near in (
+        ("rope.op/defalt", "did you mean 'rope.op/default'? perhaps"),
+        ("t5.op/x", "; perhaps"),
+    ):
+        with pytest.raises(Misuse, match=f"--case {name}: not in .*") as said:
+            selection.refuse_unknown(Pick(cases=(name,)), book)
+        assert f"{near} only the full set has that" in str(said.value)
+
+
+def test_a_file_with_names_of_the_full_set_needs_no_option(both, capsys, tmp_path):
+    """Also of operations."""
+    name = "alibi.op/spread:bias"
+    assert name in selection.tensors_of(both)
+    entry = both.entries["alibi.op/spread"]
+    out = dumped(tmp_path / "out.safetensors", {name: ("F64", entry.want("bias"))})
+    code, text = cli(capsys, "check", out)
+    assert (code, "1 tensor " in text) == (0, True), text
 
 
 @pytest.mark.parametrize(
@@ -592,6 +618,8 @@ def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatc
         ("--case", "zzz*"): "--case zzz.*; see: .* golden show$",
         ("--case", "rope.block/llama"): "--case rope.block/llama: only the full set has that; add --full$",
         ("--flag", "rope.layout.haf"): "did you mean 'rope.layout.half'",
+        ("--flag", "layout"): "did you mean 'rope.layout.half'",
+        ("--flag", "bias.bucket"): "did you mean 'bias.bucket.border', 'bias.bucket.clamp'",
         ("--flag", "nosuch"): "--flag nosuch: not in ",
         ("--group", "rotate_ops"): "did you mean 'rotate_op'",
         ("--level", "atn"): "did you mean 'attn'",

@@ -342,6 +342,8 @@ def test_a_start_on_the_command_line(capfd, tmp_path, monkeypatch):
         ["check", "out.safetensors"],
         ["golden", "archive", "full.tar"],
         ["golden", "show", "rope.block/llama"],
+        ["golden", "show", "alibi.op/spread"],
+        ["check", "--impl", "peref.golden.compute.reference:reference", "--case", "alibi.op/spread"],
     ],
     ids=lambda words: " ".join(words[:2] + words[3:]),
 )

@@ -68,7 +68,8 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
 @options.golden_folder("Golden files to check against.  [default: those that come with peref]")
 @option(
     "--full",
-    "Also use the full set (block, model, step, aligned). A file with names from it does so by itself.",
+    "Also use the full set (block, model, step, more of op and attn). A file with names from it does so by "
+    "itself.",
     bool,
 )
 @option("--case cases", "Only these cases, such as 'rope.op/*'.", options.CASES, multiple=True)
@@ -116,7 +117,7 @@ def command(given: Given) -> Document:
         book = selection.needing_full(book, "--full" if given.full else f"--level {' '.join(given.levels)}")
     for name in {name.partition(":")[0] for name in tensors}:
         if name not in book.entries and selection.could_be_of_full(name):
-            book = selection.needing_full(book, f"{given.output}: {name}")
+            book = selection.needing_full(book, f"{given.output}: {name}", name)
     encoding, _, level = (given.thing or "").partition(".")
     if given.output is None and given.xfail is None:  # what they name may be of any encoding
         book = book.only((encoding,) if encoding else given.encodings)

@@ -100,10 +100,12 @@ def show_command(given: Given) -> Document:
     asked = given.encodings or [f"{(given.case or '').partition('.')[0].lower()}*"]
     case = given.case and options.spelled_as(given.case, book.only(asked).entries)
     if case not in book.only(asked).entries:
-        book = needing_full(book, case) if case and could_be_of_full(case) else with_full(book)
-    book = book.only(asked)
-    known = {entry.id: entry for entry in everything(book)}
+        book = with_full(book)
+    known = {entry.id: entry for entry in everything(book.only(asked))}
     case = case and options.spelled_as(case, known)
+    if case and could_be_of_full(case) and not any(name.startswith(case.lower()) for name in known):
+        book = needing_full(book, case, case)
+    book = book.only(asked)
     pick = Pick((), (), given.flags, given.levels, given.encodings)
     if case in known and pick == Pick():
         entry = known[case]

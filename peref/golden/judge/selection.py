@@ -16,7 +16,7 @@ from pathlib import Path
 
 from peref import share
 from peref.encodings import names
-from peref.errors import Misuse, did_you_mean
+from peref.errors import Misuse, did_you_mean, few
 from peref.golden.judge import declared
 from peref.golden.spec.book import Book, with_full
 from peref.golden.spec.cases import LEVELS, OF_MODEL
@@ -66,8 +66,11 @@ def refuse_unknown(pick: Pick, book: Book) -> None:
             if matches(pattern, known):
                 raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
             if option == "--case" and could_be_of_full(pattern):
-                needing_full(book, f"{option} {pattern}")
+                needing_full(book, f"{option} {pattern}", pattern)
             near = did_you_mean(pattern, sorted(known), rest.format(share.program()))
+            part = pattern.strip("*")
+            if option == "--flag" and (found := [f"'{name}'" for name in sorted(known) if part in name]):
+                near = f"; did you mean {few(found)}? {rest.format(share.program())}"
             raise Misuse(f"{option} {pattern}: not in {book.folder}{near}")
 
 
@@ -75,14 +78,20 @@ def has_full(book: Book) -> bool:
     return bool(book.more) or any(entry.words["level"] in OF_MODEL for entry in book.entries.values())
 
 
-def needing_full(book: Book, asked: str) -> Book:
-    """`book` and the full set. Raises Misuse, for `asked`, where there is none."""
+def needing_full(book: Book, asked: str, name: str | None = None) -> Book:
+    """`book` and the full set. Raises Misuse, for `asked`, where there is none; `name`, if given, is that of
+    no case of the book, and may be none of the full set either.
+    """
     both = with_full(book)
     if not has_full(both):
-        raise Misuse(
-            f"{asked}: only the full set has that, and {book.folder} has the core alone; a checkout of peref "
+        why = (
+            f"only the full set has that, and {book.folder} has the core alone; a checkout of peref "
             "has it, and packs it with `python cli.py golden archive FILE`: then give --golden FILE"
         )
+        if name is None:
+            raise Misuse(f"{asked}: {why}")
+        known = sorted(entry.id for entry in everything(book.of(None)))
+        raise Misuse(f"{asked}: not in {book.folder}{did_you_mean(name, known, f'perhaps {why}')}")
     return both
 
 
@@ -91,9 +100,9 @@ def expected_failures(path: Path, book: Book) -> dict[str, int]:
     and why.
 
     A pattern is looked for in the golden files in use and, where it is not there, in those that come with
-    peref, the full set included. Where no full set is at hand, as in an installation, a pattern that one of
-    its names could match is let pass: nothing here can tell. Raises Misuse for a line without a reason, a
-    pattern that is there twice, and one that matches nothing.
+    peref, the full set included. Where no full set is at hand, as in an installation, a pattern that could be
+    for a case of it is let pass: nothing here can tell. Raises Misuse for a line without a reason, a pattern
+    that is there twice, and one that matches nothing.
     """
     found: dict[str, int] = {}
     for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
@@ -111,9 +120,10 @@ def expected_failures(path: Path, book: Book) -> dict[str, int]:
         others = [] if book.folder.resolve() == ours.resolve() else [with_full(Book(ours))]
         books = [with_full(book), *others]
         known = set().union(*map(tensors_of, books))
-    cannot_tell = not any(map(has_full, books))
+    cannot_tell, cases = not any(map(has_full, books)), {name for one in books for name in one.entries}
     for pattern, number in found.items():
-        if not (matches(pattern, known) or (cannot_tell and could_be_of_full(pattern))):
+        elsewhere = cannot_tell and could_be_of_full(pattern) and pattern.partition(":")[0] not in cases
+        if not (elsewhere or matches(pattern, known)):
             where = " and ".join(str(one.folder) for one in books)
             raise Misuse(
                 f"{path}: line {number}: {pattern} matches none of {len(known):,} names of tensors, refusals "
@@ -133,9 +143,10 @@ def tensors_of(book: Book) -> set[str]:
 
 
 def could_be_of_full(pattern: str) -> bool:
-    """Whether a name of the full set could match: a part of the pattern matches how such a name begins."""
-    begins = [f"{name}.{level}/" for name in names() for level in OF_MODEL]
-    begins += [f"{name}.{level}/aligned-" for name in names() for level in ("op", "attn")]
+    """Whether a name of the full set could match: a part of the pattern matches ENCODING.LEVEL/, with which
+    each begins. The full set may have cases of any level; which ones, an installation does not know.
+    """
+    begins = [f"{name}.{level}/" for name in names() for level in LEVELS]
     literal = re.split(r"[*?\[]", pattern)[0]
     begins = [one for one in begins if one.startswith(literal) or literal.startswith(one)]
     return any(fnmatchcase(one, pattern[:n]) for one in begins for n in range(len(pattern) + 1))

@@ -29,7 +29,7 @@ from peref.model import step_sizes
 from peref.ops.place import At
 
 OPERATIONS = ("table", "op", "attn", "cross")
-OF_MODEL = ("block", "model", "step")  # in the full set alone, which has aligned-* of op and attn too
+OF_MODEL = ("block", "model", "step")  # in the full set alone, which has cases of op and attn too
 MODEL_LEVELS = (*OF_MODEL, "trace")
 LEVELS = (*OPERATIONS, *MODEL_LEVELS)
 LEVELS_OF_HOOK = {  # the first is the one nearest to the formula
