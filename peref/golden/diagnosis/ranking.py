@@ -29,7 +29,7 @@ from peref.golden.diagnosis import (
     traces,
 )
 from peref.golden.diagnosis.answer import Answer, Trap
-from peref.golden.diagnosis.near_misses import of_flags, of_near_misses, share_of, stored_of, stored_too
+from peref.golden.diagnosis.near_misses import of_flags, of_near_misses, stored_too
 from peref.golden.diagnosis.support import (
     Family,
     Said,
@@ -63,7 +63,6 @@ LAST = (
     traces.of_operations(functions.of_parameters, functions.of_functions, recurrences.of_recurrences),
 )
 FORMULAS = (formulas.of_formulas, backward.of_formulas_back, traces.of_operations(formulas.of_formulas))
-STORED = "the numbers stored of this bug came in each failing case that has them, to all their digits"
 FITTED = 4  # failing cases on which guesses are made
 
 
@@ -116,14 +115,12 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     if probes and not any(one.weight > 0 for some in found.values() for one in some):
         found |= {flag: [one] for flag, one in of_flags(bad, good).items()}
     said = [one for some in found.values() if some and (one := added_up(some)).weight > 0]
-    # a factor on the whole, or nothing of it, comes before a part that does the same and was found later
-    said.sort(key=lambda one: (not one.whole, not plain or one.trap.flag != "basic", -one.weight))
-    rivals = (one.trap for one in said[1:] if one.whole and one.alone and one.says_much)
+    said.sort(key=lambda one: (not one.whole, -one.weight))
+    # a factor on the whole, or nothing of it, is simpler than a part that does the same and was found later
+    simpler = lambda one: one.says_much or (plain and one.trap.flag == "basic")
+    rivals = (one.trap for one in said[1:] if one.whole and one.alone and simpler(one))
     stored = stored_too(bad, said[0].trap.flag) if said and probes else None
-    if stored and not said[0].whole and share_of(stored.flag, map(stored_of, bad)) == 1:
-        # what leaves a case is less than numbers that came to all their digits
-        said.insert(0, Said(replace(stored, evidence=STORED), said[0].weight))
-    elif rival := next(rivals, stored):
+    if rival := next(rivals, stored):
         said[0] = added_words(said[0], f"{rival.flag} gives as much: {rival.words}")
         said[0] = replace(said[0], alone=False)
     if said and not said[0].whole and (left := uncomputed_words(bad)):
