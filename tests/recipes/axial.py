@@ -117,15 +117,7 @@ RECIPES = [
         packed=True,
     ),
 ]
-FULL = (
-    "*/together-*-groups",
-    "*/together-[34]-*",
-    "attn/together-1*",
-    "attn/together-2",
-    "op/partial-interleaved",
-    "op/together-1",
-    "op/together-2-*",
-)
+FULL = ("*/together-*-groups",)
 WHOLES = [*aligned("axial", "64")]
 
 TRAPS = {

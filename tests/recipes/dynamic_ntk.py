@@ -178,7 +178,7 @@ RECIPES = [
         H=1,
     ),
 ]
-FULL = ("*/together-*-groups", "*/together-[13]", "op/partial-interleaved", "op/together-4")
+FULL = ("*/together-*-groups",)
 
 TRAPS = {
     "rope.ntk.cache_mixed_bases": trap(

@@ -189,14 +189,7 @@ RECIPES = [
     ),
     *together("t5", {"buckets": 8, "max_distance": 7, "divided": "qk"}, {"buckets": 64, "max_distance": 256}),
 ]
-FULL = (
-    "*/borders-few",
-    "*/together-1-*",
-    "attn/borders-qk",
-    "attn/together-2",
-    "op/spread",
-    "op/together-2",
-)
+FULL = ("*/borders-few", "attn/borders-qk", "attn/together-1-groups")
 
 TRAPS = {
     "bias.bucket.border": trap(
