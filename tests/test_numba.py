@@ -926,8 +926,8 @@ WIDTHS = """
 # of those whose tokens go by their kernel one without a hook, one that turns and one with a table
 DECODING = " or ".join(f"{filling(hook)[0]}-shape" for hook in ("", "rotate", "bias"))
 SELECTED = (
-    "(edge or every_shape or no_depth or are_their_plain_twins or addition or wide or large or nan or skipping "
-    f"or one_column or one_token or {DECODING}) and not refused and not models and not memory"
+    "(edge or every_shape or no_depth or are_their_plain_twins or addition or wide or large or nan or "
+    f"skipping or one_column or one_token or {DECODING}) and not refused and not models and not memory"
 )
 LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "delta", "diagonal_scan", "retention", "selective_scan")
 
