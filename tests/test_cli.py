@@ -1025,8 +1025,10 @@ def test_a_second_sigint_leaves_at_once(tmp_path, text):
     assert lines_of(tmp_path) == 0
 
 
-def test_a_signal_that_llvm_would_lose_comes_again(monkeypatch):
-    """What rises in a function that LLVM calls is dropped, and the process with it."""
+def test_a_signal_that_would_be_lost_comes_again(monkeypatch):
+    """What rises in a function that LLVM calls is dropped, and the process with it; in one that frees an
+    object it is printed, and forgotten.
+    """
     from numba.core.codegen import ll
 
     came, signals = queue.Queue(), Signals()
@@ -1035,9 +1037,15 @@ def test_a_signal_that_llvm_would_lose_comes_again(monkeypatch):
     def _raw_object_cache_getbuffer():
         (lambda: signals.handle(signal.SIGINT, sys._getframe()))()
 
+    class Freed:
+        def __del__(self):
+            (lambda: signals.handle(signal.SIGINT, sys._getframe()))()
+
     assert hasattr(ll.ExecutionEngine, _raw_object_cache_getbuffer.__name__)
-    _raw_object_cache_getbuffer()
-    assert came.get(timeout=PATIENCE) == (os.getpid(), signal.SIGINT)
+    for call in (_raw_object_cache_getbuffer, Freed().__del__):
+        call()
+        assert came.get(timeout=PATIENCE) == (os.getpid(), signal.SIGINT)
+    del call
     with pytest.raises(Interrupted):
         signals.handle(signal.SIGINT, sys._getframe())
 

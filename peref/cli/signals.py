@@ -60,7 +60,7 @@ class Signals:
             return
         if self.leaving:
             os._exit(128 + number)
-        if called_by_llvm(frame):
+        if is_lost(frame):
             threading.Timer(0.02, os.kill, (os.getpid(), number)).start()
             return
         if self.gentle and not self.asked:
@@ -81,9 +81,11 @@ class Signals:
             self.gentle = False
 
 
-def called_by_llvm(frame: Any) -> bool:
-    """Whether LLVM waits for what was interrupted: what rises there is lost, and LLVM gets nothing."""
-    while frame and not frame.f_code.co_name.startswith("_raw_object_cache"):
+def is_lost(frame: Any) -> bool:
+    """Whether what rises here is dropped: LLVM waits for what was interrupted, and would get nothing; or an
+    object is freed, and Python would print a traceback and go on.
+    """
+    while frame and not frame.f_code.co_name.startswith(("_raw_object_cache", "__del__")):
         frame = frame.f_back
     return frame is not None
 
