@@ -17,7 +17,8 @@ param.mix.name [C]. w = exp(param.decay) and u = param.bonus, [C]. In each chann
 of e^(-(t-1-i) w + k_i) v_i + e^(u + k_t) v_t) / (sum over i < t of e^(-(t-1-i) w + k_i) + e^(u + k_t))`, so
 the token before has not decayed yet. y = W_o (sigmoid(r) wkv). The state is x [B,1,C], the last token, and
 s [B,3,C] = (N e^-m, Z e^-m, m). N is the upper sum as the next token reads it, `N_t = e^-w N_(t-1) + e^(k_t)
-v_t`, Z the same without v_t, and m the largest exponent in them: `m_t = max(m_(t-1) - w, k_t)`.
+v_t`, Z the same without v_t, and m the largest exponent in them: `m_t = max(m_(t-1) - w, k_t)`,
+the first is k_0.
 """
 
 

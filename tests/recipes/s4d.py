@@ -23,8 +23,8 @@ param.D[c] x_t[c]`, with param.D [C]. `discretisation` "zoh": a = e^z, b = dt (e
 of log_A_real and A_imag, and float64 fails; with expm1 it reaches class A or B. Then `y = (W_o g + bias_o)
 sigmoid(W_g g + bias_g)` with g = gelu(u), param.o.weight, param.g.weight [C,C] and param.o.bias, param.g.bias
 [C]. `gelu` "tanh": u/2 (1 + tanh(sqrt(2/pi) (u + 0.044715 u^3))); "erf": u/2 (1 + erf(u/sqrt(2))). `start`,
-dt_min and dt_max only say how parameters were initialised. The state is s [B,C,N]: s_t / b of each channel,
-its real parts and then its imaginary ones.
+dt_min and dt_max only say how parameters were initialised. The state is s [B,C,N]: s_t without the factor b,
+`h_t = a h_(t-1) + x_t`, of each channel the real parts and then the imaginary ones.
 """
 
 
