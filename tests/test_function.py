@@ -279,6 +279,25 @@ def test_names_of_one_thing(book, mine):
     )
 
 
+def test_a_gain_of_one_may_come_where_the_case_has_none(book, mine):
+    """The function is not told which outputs are wanted, so right code may give it always; no other gain."""
+    name = mine(
+        "import numpy as np\n\ndef f(positions, R, k=1):\n"
+        "    y = np.ones((len(positions), R // 2), np.float32)\n"
+        "    return {n: y for n in ('angle', 'cos', 'sin', 'gain_q')} | {'gain_k': k * y}\n\n"
+        "def twice(positions, R):\n    return f(positions, R, 2)\n"
+    )
+    case = Pick(cases=("yarn.table/factor-1",))
+    known = names_of(book, "yarn.table")
+    with function_of(f"{name}:f", known) as f:
+        came, errors = run_function(f, book, case, "f32")
+    assert errors == {}
+    assert {n.partition(":")[2] for n in came} == {"angle", "cos", "sin"}
+    with function_of(f"{name}:twice", known) as f:
+        errors = run_function(f, book, case, "f32")[1]
+    assert "it gave gain_k, which was not asked for" in errors["yarn.table/factor-1"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

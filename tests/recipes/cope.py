@@ -17,9 +17,9 @@ from recipes.wholes import in_layers
 SPEC = """
 (arXiv:2405.18719). `q_i e[p] / sqrt(D)`. p is the sum, over the keys l from j to i that are seen, of
 sigmoid(q_i k_l / sqrt(D)), at most `npos` - 1 (npos null: L + 1). e = param.table [npos,D], linear between
-rows: n = floor(p), t = p - n, (1 - t) e[n] + t e[n+1]. Where p is an integer, `npos` - 1 too, it is e[n], and
-the gates get no gradient from it. `divided` "qk": q e is not divided. `gates` "key": k_l in the sigmoid is W x_l, W =
-param.k.weight [H D,C], for each query head.
+rows: n = floor(p), t = p - n, (1 - t) e[n] + t e[n+1]. Where p is an integer, `npos` - 1 too, it is e[n],
+and the gates get no gradient from it. `divided` "qk": q e is not divided. `gates` "key": k_l in the sigmoid
+is W x_l, W = param.k.weight [H D,C], for each query head.
 """
 
 

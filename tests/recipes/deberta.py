@@ -12,11 +12,11 @@ from recipes.traps import trap
 
 SPEC = """
 (arXiv:2006.03654). `(q_i K[r] + k_j Q[r]) / sqrt(3D)` is added to q k/sqrt(3D). K = param.table
-param.key.weight', Q = param.table param.query.weight' + param.query.bias, param.table [2 `buckets`,C]; rows h D to (h+1) D - 1 of the
-weights and of the bias are of head h. With m = `buckets`/2 and n = |i - j|, n stays where n <= m and else
-becomes m + ceil((m - 1) ln(n/m) / ln((`max_distance` - 1)/m)); r is n with the sign of i - j, clipped to
--buckets .. buckets - 1, plus buckets. No edge may move by rounding: what is rounded up within 1e-9 of a whole
-number is that number.
+param.key.weight', Q = param.table param.query.weight' + param.query.bias, param.table [2 `buckets`,C]; rows
+h D to (h+1) D - 1 of the weights and of the bias are of head h. With m = `buckets`/2 and n = |i - j|, n
+stays where n <= m and else becomes m + ceil((m - 1) ln(n/m) / ln((`max_distance` - 1)/m)); r is n with the
+sign of i - j, clipped to -buckets .. buckets - 1, plus buckets. No edge may move by rounding: what is
+rounded up within 1e-9 of a whole number is that number.
 """
 
 

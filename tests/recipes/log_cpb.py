@@ -11,10 +11,10 @@ from recipes.families import SMALL, attention, basic, case, laws, refusals, refu
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2111.09883). `16 / (1 + e^-b)` of `b = W_2 relu(W_1 [f(r), f(c)] + a)`, where d is r (2w - 1) + c with
--w < c < w and w = `columns`, so `c = (d + w - 1) mod (2w - 1) - (w - 1)`: positions are row (2w - 1) + column. f(x) = sign(x) log_8(1 + 8 |x| / m), m =
-`reach`, w - 1 where that is null, but at least 1. W_1 is param.1.weight [`width`,2], a param.1.bias [width],
-W_2 param.2.weight [H,width].
+(arXiv:2111.09883). `16 / (1 + e^-b)` of `b = W_2 relu(W_1 [f(r), f(c)] + a)`, where d is r (2w - 1) + c
+with -w < c < w and w = `columns`, so `c = (d + w - 1) mod (2w - 1) - (w - 1)`: positions are row (2w - 1) +
+column. f(x) = sign(x) log_8(1 + 8 |x| / m), m = `reach`, w - 1 where that is null, but at least 1. W_1 is
+param.1.weight [`width`,2], a param.1.bias [width], W_2 param.2.weight [H,width].
 """
 
 

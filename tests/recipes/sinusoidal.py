@@ -12,8 +12,8 @@ from recipes.traps import trap
 SPEC = """
 (arXiv:1706.03762). `w_k = base^(-2k/C)`; for k from 0, channel 2k is sin(i w_k) and channel 2k+1 is cos(i
 w_k). `layout` "concatenated": first all sines, then all cosines. `ladder` "endpoint": `w_k =
-base^(-k/(h-1))`, h = C // 2 (the divisor at least 1). For an odd C, interleaved ends with one more
-sine, k = h by the same formula, and concatenated with 0. `learned`: everything is multiplied by param.scale [1].
+base^(-k/(h-1))`, h = C // 2 (the divisor at least 1). For an odd C, interleaved ends with one more sine, k
+= h by the same formula, and concatenated with 0. `learned`: everything is multiplied by param.scale [1].
 """
 
 
