@@ -81,7 +81,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
     """The bound encodings, by their names, as one. Raises Misuse where two of them say different scales."""
     filled = {
         field: tuple((name, f) for name, pe in parts.items() if (f := getattr(pe, field)))
-        for field in (*HOOKS, "init", "features", "scale", "steps", "check")
+        for field in (*HOOKS, "init", "features", "scale", "check")
     }
     scales = {f(D): f for _, f in filled["scale"] if f(D) != inverse_root(D)}
     if len(scales) > 1:
@@ -106,7 +106,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
         init=partial(each, filled["init"]),
         features=partial(each_features, filled["features"]) if filled["features"] else None,
         scale=next(iter(scales.values()), inverse_root),
-        steps=partial(each, filled["steps"]),
+        steps=flat({name: pe.steps for name, pe in parts.items()}),
         check=partial(check_each, filled["check"]),
         axes=axes.pop() if len(axes) == 1 else 1,
         shared=frozenset(flat({name: dict.fromkeys(pe.shared) for name, pe in parts.items()})),

@@ -6,7 +6,7 @@
     around          the same encoding with something done before or after a hook
 
 and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms. The other
-functions of an encoding are asked here too: softmax_scale, query_size, rate_factors, check_place, longest.
+functions of an encoding are asked here too: softmax_scale, query_size, check_place, longest.
 
 pe is a bound encoding (Config.encoding), p its parameters under their bare names, at the place where the
 backend has it: be.place(at).
@@ -48,11 +48,6 @@ def softmax_scale(pe: Encoding, D: int) -> float:
 def query_size(pe: Encoding, D: int) -> float:
     """What queries are multiplied with, so that first logits have one size whatever the softmax scale."""
     return D**-0.5 / pe.scale(D)
-
-
-def rate_factors(pe: Encoding, D: int) -> dict[str, float]:
-    """What the learning rate of a parameter is multiplied with, where that is not 1."""
-    return pe.steps(D)
 
 
 def check_place(pe: Encoding, at: At, dtype: Any) -> None:

@@ -33,7 +33,7 @@ from peref.combination import inside
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.errors import Misuse
-from peref.hooks import query_size, rate_factors
+from peref.hooks import query_size
 from peref.member import Layer
 from peref.ops.linear import initial
 from peref.rng import Blank, generator
@@ -103,8 +103,7 @@ def step_sizes(cfg: Config) -> dict[str, float]:
         size = query_size(encoding, cfg.D)
         for of in attentions(cfg, encoding) if size != 1 else ():
             found |= {f"{layer}.{of}q.weight": size, f"{layer}.{of}q.bias": size}
-        own = rate_factors(encoding, cfg.D)
-        found |= {where_on_disk(cfg, layer, name): size for name, size in own.items()}
+        found |= {where_on_disk(cfg, layer, name): size for name, size in encoding.steps.items()}
     return found
 
 

@@ -14,7 +14,7 @@ from peref.hooks import around, rotation
 
 PEREF = Path(hooks.__file__).parent
 ALL = {*HOOKS, "features"}
-ASKED = {"scale", "steps", "check"}  # other functions of an encoding, where they are called
+ASKED = {"scale", "check"}  # other functions of an encoding, where they are called
 
 
 def uses(text):

@@ -173,6 +173,10 @@ WRONG = {  # text of bad.py -> the line, and what is said
         4,
         "shared of ENCODING is a str; expected a set or a function",
     ),
+    f"{HEAD}ENCODING = Encoding('a', 'b', bias=f, steps=2.0)\n": (
+        4,
+        "steps of ENCODING is a float; expected a dict or a function",
+    ),
     f"{HEAD}ENCODING = Encoding('a', 'b', biass=f)\n": (4, "unexpected keyword argument 'biass'"),
     f"{HEAD}ENCODING = Encoding('a', 'b', rotate=f, init=f)\n": (
         2,

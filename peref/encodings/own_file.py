@@ -2,17 +2,20 @@
 
 import ast
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
-from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, SETS, Encoding, claims_of, settings
+from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, PLAIN_FIELDS, Encoding, claims_of, settings
 from peref.encodings.values import fitting, options_of
 from peref.errors import Misuse, did_you_mean
 
 # how many arrays and records a function is called with, before its settings
 ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend": 7, "mix": 6, "features": 5}
-ARGUMENTS |= {"scale": 1, "steps": 1, "check": 2, "shared": 0, "claims": 0}
+ARGUMENTS |= {"scale": 1, "check": 2, **dict.fromkeys(PLAIN_FIELDS, 0)}
 # and those it may take besides: what other encodings of its layer add to the logits
 MORE = {"attend": 1, "score": 1}
+# what may stand in place of a function
+IN_PLACE = dict.fromkeys(PLAIN_FIELDS, (set, frozenset, list, tuple)) | {"steps": (Mapping,)}
 
 
 def check_module(module: Any) -> None:
@@ -39,10 +42,11 @@ def check_functions(encoding: Encoding, here: str) -> None:
     defaults: dict[str, Any] = {}
     for name in FUNCTIONS:
         function = getattr(encoding, name)
-        if function is None or (name in SETS and isinstance(function, (set, frozenset, list, tuple))):
+        if function is None or isinstance(function, IN_PLACE.get(name, ())):
             continue
         if not callable(function):
-            wanted = "a set or a function" if name in SETS else "a function"
+            plain = "a dict or " if name == "steps" else "a set or " if name in PLAIN_FIELDS else ""
+            wanted = f"{plain}a function"
             raise Misuse(f"{here}: {name} of ENCODING is a {type(function).__name__}; expected {wanted}")
         code = getattr(inspect.unwrap(function), "__code__", None)
         line = f"{code.co_filename}, line {code.co_firstlineno}" if code else here

@@ -26,8 +26,8 @@ HOOKS = {  # what each takes and gives
 }
 # what bind fills in: their settings are facts and options
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "check", "shared", "claims")
-# each a set, or a function of facts and options that gives one; bound, it is the set
-SETS = ("shared", "claims")
+# each a value, or a function of facts and options that gives one; bound, it is the value
+PLAIN_FIELDS = ("steps", "shared", "claims")
 # earlier: layers of this encoding before this one; biased: whether another in its layer adds a bias;
 # pairs: the layout, of what turns q and k itself instead of filling rotate
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier", "biased", "pairs")
@@ -70,12 +70,7 @@ def no_parameters(rng: Any) -> dict[str, Any]:
     return {}
 
 
-def alike(D: int) -> dict[str, float]:
-    """What `steps` is where every parameter learns at the rate itself."""
-    return {}
-
-
-def logit_steps(D: int) -> dict[str, float]:
+def logit_steps(*, D: int) -> dict[str, float]:
     """For a table that is added to logits as it is: D times the rate, as much as a logit moves when each of
     the D products in it does.
 
@@ -125,7 +120,8 @@ class Encoding:
     # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
     features: Callable | None = None
     scale: Callable = inverse_root  # (D) -> the softmax scale
-    steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
+    # name -> what the learning rate of that parameter is multiplied with, 1 unless said; or () -> those
+    steps: Any = field(default_factory=dict)
     # (at, dtype) -> raises Misuse for a place, in NumPy, that it cannot compute in dtype or has nothing for
     check: Callable | None = None
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
@@ -258,7 +254,7 @@ def part(given: dict[str, Any], function: Callable) -> dict[str, Any]:
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
     """The same record with the facts of one layer and the options filled in: what the model calls. Its
-    `shared` and `claims` are those of this layer.
+    `steps`, `shared` and `claims` are those of this layer.
     """
 
     def bound(function: Any) -> Any:
@@ -271,5 +267,5 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         return partial(function, **wanted) if wanted else function
 
     filled = {name: bound(f) for name, f in functions_of(encoding).items()}
-    sets = {name: filled[name]() for name in SETS if name in filled}
-    return replace(encoding, **filled | sets)
+    values = {name: filled[name]() for name in PLAIN_FIELDS if name in filled}
+    return replace(encoding, **filled | values)

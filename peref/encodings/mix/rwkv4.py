@@ -118,11 +118,6 @@ def mix(be, p, x, at, state, across):
     return be.linear(gated(r, y), p["o.weight"], None), {"x": last, "s": sums}
 
 
-def steps(D):
-    """Decays learn at 2, bonuses at 3 times the rate, as in the released code."""
-    return {"decay": 2.0, "bonus": 3.0}
-
-
 ENCODING = Encoding(
     "arXiv:2305.13048",
     "wkv_t = sum e^(-(t-1-i) w + k_i) v_i / sum e^(-(t-1-i) w + k_i), e^(u + k_t) for the present token",
@@ -134,7 +129,7 @@ ENCODING = Encoding(
     },
     init=init,
     mix=mix,
-    steps=steps,
+    steps={"decay": 2.0, "bonus": 3.0},  # as in the released code
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
 )

@@ -175,11 +175,6 @@ def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
     return be.activated_linear(head_norm(y, p, eps=eps), g, p["o.weight"], None, None), {"x": last, "s": s}
 
 
-def steps(D):
-    """Decays learn at twice the rate, as in the released code."""
-    return {"decay.bias": 2.0}
-
-
 ENCODING = Encoding(
     "arXiv:2404.05892",
     "S_t = diag(w_t) S_(t-1) + k_t v_t', y_t = S_(t-1)' r_t + (r_t u k_t) v_t",
@@ -192,7 +187,7 @@ ENCODING = Encoding(
     },
     init=init,
     mix=mix,
-    steps=steps,
+    steps={"decay.bias": 2.0},  # as in the released code
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
 )

@@ -284,11 +284,6 @@ def mix(
     }
 
 
-def steps(D):
-    """Decays learn at twice the rate, as in the released code."""
-    return {"decay.bias": 2.0}
-
-
 ENCODING = Encoding(
     "arXiv:2503.14456",
     "S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t', y_t = S_t' r_t",
@@ -302,7 +297,7 @@ ENCODING = Encoding(
     },
     init=init,
     mix=mix,
-    steps=steps,
+    steps={"decay.bias": 2.0},  # as in the released code
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
 )

@@ -40,7 +40,7 @@ def rotate(p, i, n, *, R, base: float = 10000.0, learned: bool = False):
     return angle(i, p["frequency"] if learned else frequencies(namespace(i), n, R=R, base=base)), None, None
 
 
-def steps(D, *, L, learned: bool = False):
+def steps(*, L, learned: bool = False):
     """Frequencies learn at 1/L of the rate: at position L an angle then moves as much as other numbers do."""
     return {"frequency": 1 / L} if learned else {}
 
