@@ -35,41 +35,12 @@ import numpy as np
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.activation import gated
+from peref.ops.gelu_exact import gelu_exact
 from peref.ops.join import joined, stacked
 from peref.ops.linear import initial, matmul, transposed
 from peref.ops.scan import breaks
 from peref.tape import Op
 from peref.xp import namespace
-
-
-def erf(x):
-    """The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x [...], float64, on a bare
-    array.
-
-    exp(-x^2) 2 / sqrt(pi) sum_n 2^n x^(2n+1) / (1 3 ... (2n+1)): all terms of one sign, so nothing cancels.
-    130 of them do up to |x| = 6, where it is 1 but for 2e-17.
-    """
-    xp = namespace(x)
-    x = xp.clip(x.astype(xp.float64), -6.0, 6.0)
-    total = xp.ones_like(x)
-    for n in reversed(range(1, 130)):
-        total = 1 + 2 * x * x / (2 * n + 1) * total
-    return 2 / math.sqrt(math.pi) * x * xp.exp(-x * x) * total
-
-
-def gelu_erf_forward(x):
-    """x Phi(x) of each number of x [...], Phi the normal distribution: GELU as it was meant."""
-    share = ((1 + erf(x / math.sqrt(2))) / 2).astype(x.dtype)
-    return x * share, (x, share)
-
-
-def gelu_erf_backward(saved, dy):
-    """The gradient of x [...]: dy (Phi(x) + x phi(x)), phi the normal density."""
-    x, share = saved
-    return (dy * (share + x * namespace(x).exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
-
-
-gelu_erf = Op(gelu_erf_forward, gelu_erf_backward)
 
 
 def powers(xp, a, count):
@@ -326,7 +297,7 @@ def mix(
     y, last = be.recurrence("diagonal_scan", diagonal_scan)(
         x, system, p["D"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul
     )
-    y = y if gelu == "tanh" else gelu_erf(y)
+    y = y if gelu == "tanh" else gelu_exact(y)
 
     def half(role):
         w, b = p[f"{role}.weight"], p[f"{role}.bias"]
