@@ -2,16 +2,15 @@
 
 from peref.cli import completion, options
 from peref.cli.options import option
-from peref.golden.spec.cases import LEVELS
+from peref.golden.spec.cases import EVERY_LEVEL
 
-LEVEL_NAMES = (*LEVELS, "refuse", "law")
-LEVEL = options.Kind("LEVEL", completion.among(*LEVEL_NAMES))
+LEVEL = options.Kind("LEVEL", completion.among(*EVERY_LEVEL))
 
 narrowed = options.all_of(
     option("--flag flags", "Only cases with such a flag, as 'rope.layout.*'.", options.FLAGS, multiple=True),
     option(
         "--level levels",
-        f"Only this level: {', '.join(LEVEL_NAMES[:-1])} or {LEVEL_NAMES[-1]}.",
+        f"Only this level: {', '.join(EVERY_LEVEL[:-1])} or {EVERY_LEVEL[-1]}.",
         LEVEL,
         multiple=True,
     ),

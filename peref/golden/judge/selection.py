@@ -19,19 +19,16 @@ from peref.encodings import names
 from peref.errors import Misuse, did_you_mean, few
 from peref.golden.judge import declared
 from peref.golden.spec.book import Book, with_full
-from peref.golden.spec.cases import LEVELS, OF_MODEL
+from peref.golden.spec.cases import EVERY_LEVEL, LEVELS, OF_MODEL
 from peref.golden.spec.entries import Entry
 from peref.store import read_bytes
-
-EVERY_LEVEL = ", ".join((*LEVELS, "refuse", "law"))
-
 
 # field of Pick -> its option, the names of a case that its patterns are for, where names can be found
 ASKED: dict[str, tuple[str, Callable[[Entry], Sequence[str]], str]] = {
     "cases": ("--case", lambda entry: [entry.id], "see: {} golden show"),
     "groups": ("--group", lambda entry: [entry.group], "groups are called HOOK_LEVEL, such as rotate_op"),
     "flags": ("--flag", lambda entry: entry.words["flags"], "see: {} explain"),
-    "levels": ("--level", lambda entry: [entry.words["level"]], f"they are {EVERY_LEVEL}"),
+    "levels": ("--level", lambda entry: [entry.words["level"]], f"they are {', '.join(EVERY_LEVEL)}"),
     "encodings": ("--pe", lambda entry: [entry.words["encoding"]], "see: {} list"),
 }
 

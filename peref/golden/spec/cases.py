@@ -32,6 +32,7 @@ OPERATIONS = ("table", "op", "attn", "cross")
 OF_MODEL = ("block", "model", "step")  # in the full set alone, which has cases of op and attn too
 MODEL_LEVELS = (*OF_MODEL, "trace")
 LEVELS = (*OPERATIONS, *MODEL_LEVELS)
+EVERY_LEVEL = (*LEVELS, "refuse", "law")  # of refusals and laws too, which have no tensors
 LEVELS_OF_HOOK = {  # the first is the one nearest to the formula
     "": ("attn",),
     "embed": ("table", "op"),
