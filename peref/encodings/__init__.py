@@ -6,7 +6,6 @@ writes an encoding imports all of it from here.
 
 import hashlib
 import os
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,6 +45,7 @@ from peref.encodings.values import (
 from peref.errors import Misuse, did_you_mean
 
 HOOKLESS = {"none": "peref.encodings.none"}  # beside the folders
+BUILT_IN: dict[str, Any] = {}  # name -> module, of those that were asked for
 
 
 def files() -> dict[str, str]:
@@ -78,15 +78,13 @@ def module(name: str) -> Any:
     """The module of that name: built in, of a file that was imported (`load`), or of an installed package.
     Raises Misuse for an unknown one and says what is near.
     """
-    places = (HOOKLESS.get(name) or f"peref.encodings.{hook}.{name}" for hook in HOOKS)
-    found = next((m for place in places if (m := sys.modules.get(place))), None)
-    if found := found or modules.loaded(name):
+    if found := BUILT_IN.get(name) or modules.loaded(name):
         return found
     known, name = files(), spelled(name)
     if "+" in name:
         raise Misuse(f"{name} are several encodings in one layer, and this is of one; say which")
     if name in known:
-        return import_module(known[name])
+        return BUILT_IN.setdefault(name, import_module(known[name]))
     if found := modules.installed(name):
         return checked(found, name)
     near = [*known, *(entry.name for entry in modules.offered())]
