@@ -819,6 +819,20 @@ def test_a_mixing_model_with_biases_reads_back():
     assert Config.from_json(cfg.to_json()) == cfg
 
 
+def test_a_config_holds_nothing_that_somebody_else_can_change():
+    """A recorded step knows a frozen record by its identity: what it holds must stay what it was."""
+    sections, pairs = [1, 1, 2], [["mrope", {}]]
+    pairs[0][1]["sections"] = sections
+    cfg = Config(pairs, H=1, C=8, layers=2)
+    sections[0], pairs[0][0] = 7, "none"
+    pairs[0][1].clear()
+    assert cfg == Config((("mrope", {"sections": (1, 1, 2)}),), H=1, C=8, layers=2)
+    ((_, chosen),) = cfg.pe
+    for value in (*chosen.values(), *(getattr(cfg, name) for name in OF_FIELDS)):
+        for one in value if isinstance(value, tuple) else (value,):
+            assert isinstance(one, (bool, int, float, str, type(None))), value
+
+
 def test_each_layer_knows_itself_and_the_layers_of_its_encoding_before_it():
     """In a cycle that has one encoding twice, and ends in its middle; a model of any depth is described at
     once.
