@@ -29,11 +29,13 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from peref import share
 from peref.errors import Damaged, Misuse, counted, did_you_mean, explained
+from peref.masking import VOCABULARY, masked_tokens
 from peref.rng import generator
 
 DEFAULT, STDLIB = "sqlite", "stdlib"
@@ -61,6 +63,28 @@ class Corpus:
     train: np.ndarray  # [N] uint8, read-only
     valid: np.ndarray  # [N] uint8, read-only
     held: str = ""  # which part of it that is
+
+    def about(self, spec: str) -> dict[str, Any]:
+        """What a run notes down of it, which came from `spec`, a name or path."""
+        sizes = {"train": len(self.train), "valid": len(self.valid)}
+        return {"data": {"name": self.name, "spec": spec, "sha256": self.sha256, **sizes}}
+
+    def refuse(self, cfg: Any) -> None:
+        """Raises Misuse for a model, a Config, that cannot be trained on it."""
+        if not cfg.causal and cfg.V != VOCABULARY:
+            raise Misuse(f"V is {cfg.V}; masked tokens of text are bytes, and want {VOCABULARY}")
+        if cfg.V < VOCABULARY and self.train.dtype == np.uint8:  # tokens are checked where they are made
+            raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
+        check_length(self, cfg.L)
+
+    def lesson(self, cfg: Any, recipe: Any, step: int, part: int) -> tuple[np.ndarray, np.ndarray]:
+        """The windows of a micro-batch and the token that follows each, or where a model reads both ways what
+        is masked: inputs and targets [B,T].
+        """
+        windows = batch(self.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
+        if cfg.causal:
+            return windows
+        return masked_tokens(windows[0], generator(recipe.seed, "mask", step, part))
 
 
 @dataclass(frozen=True)

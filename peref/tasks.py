@@ -26,6 +26,7 @@ import numpy as np
 
 from peref.data import Corpus
 from peref.errors import Misuse, did_you_mean
+from peref.masking import VOCABULARY
 from peref.rng import generator
 
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
@@ -163,6 +164,25 @@ class Exercise:
         said += f" {self.corpus.sha256}" if self.corpus else ""
         return hashlib.sha256(said.encode()).hexdigest()
 
+    def about(self, spec: str) -> dict[str, Any]:
+        """What a run notes down of it; `spec` is its name, or the name or path of its text."""
+        data = {"name": self.name, "spec": spec, "sha256": self.sha256, "longest": self.longest}
+        return {"data": data, "task": {"name": self.name, "version": self.task.version}}
+
+    def refuse(self, cfg: Any) -> None:
+        """Raises Misuse for a model, a Config, that cannot be trained on it."""
+        least = VOCABULARY if self.alone else int(LETTERS.max()) + 1
+        if least > cfg.V:
+            what = "a task has bytes, and" if self.alone else "the letters of a task"
+            raise Misuse(f"V is {cfg.V}; {what} want{'s' * self.alone} at least {least}")
+        if not cfg.causal:
+            raise Misuse("causal is False, but a task is answered token by token; leave it out")
+
+    def lesson(self, cfg: Any, recipe: Any, step: int, part: int) -> tuple[Any, np.ndarray]:
+        """What is `asked` in a micro-batch."""
+        first = ((step - 1) * recipe.accumulate + part) * recipe.batch
+        return self.asked(self.sample(recipe.seed, first + row) for row in range(recipe.batch))
+
     def sample(self, seed: int, index: int) -> Any:
         """A source, letters [N] with N from 1 to `longest`; for a decoder alone tokens and what is asked."""
         rng = generator(seed, f"task {self.name}", index)
@@ -210,3 +230,6 @@ class Exercise:
             return source, targets
         tokens = padded([[BEGIN, *answer[:-1]] for answer in wanted], self.tokens, PADDING)
         return (source, (source != PADDING).astype(int), tokens), targets
+
+
+Lesson = Corpus | Exercise  # what is trained on

@@ -16,14 +16,12 @@ import numpy as np
 from peref import runs
 from peref.backends import Backend, resolved
 from peref.config import Config
-from peref.data import Corpus, batch, check_length
 from peref.encoder_decoder import predicted
 from peref.encodings import origin
 from peref.environment import differences, environment
 from peref.errors import Damaged, Diverged, Misuse, counted
 from peref.evaluate import Scoring, differing, model_of, parts_of, score
 from peref.exact_match import exact_match
-from peref.masking import VOCABULARY, masked_tokens
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens
 from peref.optim import read_status
@@ -32,46 +30,30 @@ from peref.positions import draw_of
 from peref.recipe import Recipe
 from peref.rng import generator
 from peref.tape import Tape
-from peref.tasks import LETTERS, Exercise
+from peref.tasks import Exercise, Lesson
 from peref.warm_start import Start
 from peref.xp import Arrays, fetch, library, namespace, to_host
 
 TESTED = 100  # held-out sources in a validation of a task
 
 
-def check_recipe(cfg: Config, recipe: Recipe, corpus: Corpus | Exercise, backend: str) -> None:
-    """Raises Misuse for what cannot be trained: a length that the encoding or the text does not reach, a
-    decoder without its encoder, and what does not fit into the memory that `backend`, a name, computes in.
+def check_recipe(cfg: Config, recipe: Recipe, corpus: Lesson, backend: str) -> None:
+    """Raises Misuse for what cannot be trained: a length that the encoding does not reach, a model that the
+    text or the task is not for, a decoder without its encoder, and what does not fit into the memory that
+    `backend`, a name, computes in.
     """
     if cfg.cross and not cfg.encoder:
         raise Misuse("cross is True, but there is no encoder; train a pair on a task")
-    if not cfg.causal and cfg.V != VOCABULARY:
-        raise Misuse(f"V is {cfg.V}; masked tokens of text are bytes, and want {VOCABULARY}")
     end, name = cfg.ends(recipe.dtype)
     if end < cfg.L:
         what = f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}"
         raise Misuse(f"{what}; ask for at most {end}")
     check_positions(cfg, recipe)
-    if isinstance(corpus, Corpus) and not cfg.encoder:
-        if cfg.V < VOCABULARY and corpus.train.dtype == np.uint8:  # tokens are checked where they are made
-            raise Misuse(f"V is {cfg.V}; a text has bytes, and wants at least {VOCABULARY}")
-        check_length(corpus, cfg.L)
-    if isinstance(corpus, Exercise):
-        check_exercise(cfg, corpus)
+    corpus.refuse(cfg)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
         for one in filter(None, (cfg.encoder, cfg)):
             check_training(one, recipe.dtype, recipe.batch, recipe.accumulate, meant)
-
-
-def check_exercise(cfg: Config, exercise: Exercise) -> None:
-    """Raises Misuse for a model that cannot read the task."""
-    least = VOCABULARY if exercise.alone else int(LETTERS.max()) + 1
-    if least > cfg.V:
-        what = "a task has bytes, and" if exercise.alone else "the letters of a task"
-        raise Misuse(f"V is {cfg.V}; {what} want{'s' * exercise.alone} at least {least}")
-    if not cfg.causal:
-        raise Misuse("causal is False, but a task is answered token by token; leave it out")
 
 
 def check_positions(cfg: Config, recipe: Recipe) -> None:
@@ -89,18 +71,11 @@ def check_positions(cfg: Config, recipe: Recipe) -> None:
         raise Misuse(f"positions is {what}, but {name} ends at {end} in {recipe.dtype}; ask for at most that")
 
 
-def lesson(cfg: Config, recipe: Recipe, corpus: Corpus | Exercise, step: int, part: int) -> tuple[Any, ...]:
-    """Inputs and targets of a micro-batch, and where positions are drawn their place: the samples of a task,
-    else windows of text, with the token that follows each, or where a model reads both ways with masks. A
-    pure function of its arguments.
+def lesson(cfg: Config, recipe: Recipe, corpus: Lesson, step: int, part: int) -> tuple[Any, ...]:
+    """Inputs and targets of a micro-batch, and where positions are drawn their place. A pure function of its
+    arguments.
     """
-    if isinstance(corpus, Exercise):
-        first = ((step - 1) * recipe.accumulate + part) * recipe.batch
-        asked = corpus.asked(corpus.sample(recipe.seed, first + row) for row in range(recipe.batch))
-    else:
-        asked = batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
-        if not cfg.causal:
-            asked = masked_tokens(asked[0], generator(recipe.seed, "mask", step, part))
+    asked = corpus.lesson(cfg, recipe, step, part)
     if cfg.encoder or recipe.positions is None:
         return asked
     (draw, N), rng = draw_of(recipe.positions), generator(recipe.seed, "positions", step, part)
@@ -112,7 +87,7 @@ def create_run(
     root: Any,
     cfg: Config,
     recipe: Recipe,
-    corpus: Corpus | Exercise,
+    corpus: Lesson,
     data: str,
     be: Backend,
     argv: list[str],
@@ -130,19 +105,13 @@ def create_run(
     if not np.isfinite(to_host(trial)).all():
         what = "the logits of the new model are not finite"
         raise Misuse(f"{what}; check the options of {cfg.both_cycles} and the norms' eps")
-    if isinstance(corpus, Exercise):
-        about, length = {"longest": corpus.longest}, f"{corpus.name}{corpus.longest}"
-        task = {"task": {"name": corpus.name, "version": corpus.task.version}}
-    else:
-        about, length, task = {"train": len(corpus.train), "valid": len(corpus.valid)}, f"L{cfg.L}", {}
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(recipe),
         "steps": recipe.steps,
-        "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, **about},
         "environment": environment(be),
         "argv": argv,
-        **task,
+        **corpus.about(data),
     }
     own = {name: found for name in cfg.encodings if (found := origin(name))}
     files, first = {f"encodings/{name}.py": found.source for name, found in own.items()}, None
@@ -152,6 +121,7 @@ def create_run(
         record |= start.record
         files |= start.files
         first = as_stored(with_moments(start.params))
+    length = f"{corpus.name}{corpus.longest}" if isinstance(corpus, Exercise) else f"L{cfg.L}"
     named = ["-".join(name for name, _ in cfg.both_cycles), length, f"s{recipe.seed}"]
     return runs.create(root, named, record, files, first, key)
 
@@ -258,7 +228,7 @@ def begin(
 
 
 def check_run(
-    run: runs.Run, corpus: Corpus | Exercise, be: Backend, say: Callable[[str], None]
+    run: runs.Run, corpus: Lesson, be: Backend, say: Callable[[str], None]
 ) -> tuple[Config, Recipe]:
     """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is
     told of what differs from when it began, and of a peak rate that is never reached.
@@ -289,7 +259,7 @@ def onwards(run: runs.Run, good: int) -> str:
 
 def train(
     run: runs.Run,
-    corpus: Corpus | Exercise,
+    corpus: Lesson,
     be: Backend,
     *,
     say: Callable[[str], None] = lambda text: None,

@@ -15,11 +15,10 @@ from peref.errors import Misuse
 from peref.evaluate import config_of, model_of, weights_of
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
-from peref.tasks import TASKS, Exercise
+from peref.tasks import TASKS, Exercise, Lesson
 from peref.vocabulary import Vocabulary, vocabulary_of
 from peref.xp import Arrays
 
-Lesson = data.Corpus | Exercise  # what is trained on
 OF_TEXT = ("protocol", "stride", "count", "tokens", "temperature", "top_k", "seed", "pe", "settings")
 
 

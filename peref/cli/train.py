@@ -17,7 +17,6 @@ from peref import data, share
 from peref import train as loop
 from peref.backends import Backend
 from peref.cli import completion, found, options, text
-from peref.cli.found import Lesson
 from peref.cli.options import NEWEST, Document, Given, computing, of_model, of_recipe, option, section
 from peref.cli.progress import Progress
 from peref.cli.signals import Interrupted
@@ -28,7 +27,7 @@ from peref.masking import CHOSEN
 from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
 from peref.settings import choose, model_fields
-from peref.tasks import OF_PAIRS, TASKS, Exercise
+from peref.tasks import OF_PAIRS, TASKS, Exercise, Lesson
 from peref.warm_start import start, trained_on
 
 OF_ENCODER = "encoder."  # how a --set for it begins

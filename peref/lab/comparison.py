@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from peref import data, store
+from peref import store
 from peref.backends import Backend
 from peref.cache import cache
 from peref.config import SHAPES, Config, shaped
@@ -31,7 +31,7 @@ from peref.parameters import init
 from peref.recipe import Recipe
 from peref.runs import Run, open_run, runs_in
 from peref.settings import choose
-from peref.tasks import Exercise
+from peref.tasks import Exercise, Lesson
 from peref.train import create_run, stepped, with_moments
 from peref.warm_start import start, trained_on
 from peref.xp import Arrays, fetch, to_host
@@ -47,14 +47,14 @@ class OnText:
     """
 
     command: ClassVar[str]  # whose results these are
-    corpus: data.Corpus | Exercise
+    corpus: Lesson
     spec: str
     count: int
     longest: int
 
     @property
     def text(self) -> np.ndarray:
-        assert isinstance(self.corpus, data.Corpus)
+        assert not isinstance(self.corpus, Exercise)
         return self.corpus.valid[: self.count + 1]
 
     def file(self, run: Run, scaling: str = "") -> Path:
