@@ -179,29 +179,6 @@ def test_an_array_whose_numbers_lie_at_odd_addresses_is_refused():
             NUMBA.matmul(a, np.ones((3, 7, 2), np.float32))
 
 
-def test_what_global_tokens_leave_hidden_may_be_anything():
-    at = At.of(12).within(3, None, 1)
-    q, k, v, _ = (x.astype(np.float32) for x in arrays(1, 2, 2, 12, 12, 8, at))
-    term = np.where(at.see, np.float32(0.5), np.float32(np.nan))
-    want = NUMBA.attention(q, k, v, None, np.full_like(term, 0.5), at=at, scale=0.3)
-    same(NUMBA.attention(q, k, v, None, term, at=at, scale=0.3), want, 0)
-
-
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-def test_a_distance_and_a_key_that_global_tokens_leave_hidden_change_nothing(odd):
-    """A number there comes out where the plain op has it, in the rows that see it."""
-    at = At.of(12).within(3, None, 1)
-    q, k, v, _ = (x.astype(np.float32) for x in arrays(1, 2, 2, 12, 12, 8, at))
-    table, column = np.zeros((2, len(at.distances))), np.zeros((1, 2, 1, 12))
-    table[0, at.distances == 7], column[0, 1, 0, 4] = odd, odd
-    with np.errstate(invalid="ignore"):
-        got, want = (
-            be.attention(q, k, v, table, None, None, column, at=at, scale=0.3) for be in (NUMBA, PLAIN)
-        )
-    assert np.isnan(want[0, ..., 0]).sum() == (0 if odd < 0 else 4)
-    same(got, want, CLOSE)
-
-
 def test_an_index_beyond_the_rows_is_refused():
     for n in (-1, 8):
         with pytest.raises(Misuse, match=re.escape(f"the index is int64, {min(n, 7)} to {max(n, 7)}")):

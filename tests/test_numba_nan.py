@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from check import same
 from registry import operation
-from test_numba import FIELDS, NUMBA, PLAIN, arrays, fullest, given
+from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, arrays, fullest, given
 from test_ops import CASES, random
 
 from peref.errors import Misuse
@@ -93,6 +93,58 @@ def test_a_nan_goes_where_it_goes_in_the_plain_op(field, arrays, settings):
             else:
                 same(got, want, 0, str(k))
         assert any(cells.any() for cells in fast)
+
+
+DOCUMENTS = np.repeat([[0, 1, 2], [3, 4, 0], [0, 0, 0]], 24, 1)
+PLACES = {
+    "causal": At.of(72),
+    "a window": At.of(72, window=20, causal=False),
+    "documents": At.of(72, seg=DOCUMENTS),
+    "later queries": At(np.arange(30, 72), np.arange(72), 72),
+    "global tokens": At.of(72).seen_within(20, None, 3, False),
+    "of documents": At.of(72, seg=DOCUMENTS, causal=False).seen_within(5, None, 2, False),
+    "beside chunks": At.of(72).seen_within(None, 10, 2, False),
+    "of any positions": At.of(72, positions=np.arange(72) // 2).seen_within(9, None, 1, False),
+}
+K, V, TABLE, TERM, COLUMN = 1, 2, 3, 4, 6
+
+
+def value_and_gradients(be, arrays, at):
+    tape = Tape()
+    args = [None if a is None else tape.watch(a) for a in arrays]
+    with np.errstate(all="ignore"):
+        y = be.attention(*args, at=at, scale=0.3)
+        found = tape.gradients(y, usual(y.shape))
+    return [y.value, *(found[a] for a in args if a is not None)]
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize("at", PLACES.values(), ids=list(PLACES))
+def test_what_a_query_does_not_see_does_not_reach_it(at, odd):
+    """In a key, a value, a distance, a column, and in all cells of a term that are not seen: what the plain
+    op has as a number is that number, in the value and in every gradient; and what is seen comes out.
+
+    0 times a hidden value that is not finite is NaN in the plain op too, and so is, backward, 0 times a key.
+    """
+    see = np.broadcast_to(at.see, (3, 1, at.T, at.S))
+    fine = [random(3, 2, at.T, 8), random(3, 1, at.S, 8, seed=2), random(3, 1, at.S, 8, seed=1)]
+    fine += [random(2, len(at.distances)), random(3, 2, at.T, at.S), None, random(3, 2, 1, at.S)]
+    spoilt_at = {K: (0, 0, 40), V: (1, 0, 30), TABLE: (0, len(at.distances) // 2), COLUMN: (0, 1, 0, 40)}
+    spoilt_at[TERM] = np.broadcast_to(~see, fine[TERM].shape)
+    for place, cells in spoilt_at.items():
+        arrays = [
+            a if a is None or n in WIDE["attention"] else a.astype(np.float32) for n, a in enumerate(fine)
+        ]
+        with np.errstate(over="ignore"):
+            arrays[place][cells] = odd
+        got, want = (value_and_gradients(be, arrays, at) for be in (NUMBA, PLAIN))
+        for n, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+            number = np.isfinite(theirs)
+            same(np.where(number, mine, 0), np.where(number, theirs, 0), CLOSE, f"{place}: {n}")
+        if place == V:
+            assert not np.isfinite(got[0][1, :, see[1, 0, :, 30]]).any()
+        else:
+            same(np.isfinite(got[0]), np.isfinite(want[0]), 0, str(place))
 
 
 def test_a_nan_in_adamw_stays():

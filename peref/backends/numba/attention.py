@@ -22,11 +22,11 @@ all else. Bound: the multiplier, 2 products; exp is a tenth of the time.
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.arrays import c_reads, f4, f8, i4, i8, reads, writes
+from peref.backends.numba.arrays import c_reads, f4, f8, flag, i4, i8, reads, writes
 from peref.backends.numba.blocks import across_lanes, padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.logits import KEYS, added_to, logits, pick, rows_of, spans_of, tile_of
+from peref.backends.numba.logits import KEYS, added_to, hide, logits, pick, rows_of, spans_of, tile_of
 from peref.backends.numba.queries import QUERIES, exp_lanes, top_lanes
 from peref.backends.numba.skipping import lengths, sizes, skips
 from peref.backends.numba.threads import in_parallel
@@ -40,8 +40,9 @@ tables = c_reads(2)  # [H,N]
 indices = reads(3, i4)  # [1 or B,T,S] into the table, or [.,.,0]
 spans = c_reads(3, i8)  # [1 or B,T,2]: the slots each query sees
 float64_terms = c_reads(3, f8)  # [B or 1,H or 1,T or S], [.,.,1 or 0] where there is none
-# softcap, 0 for none, table, index, base, term [1 or B,1 or H,1 or T,S], row and column
-everything_added = f4, tables, indices, i8, reads(4), float64_terms, float64_terms
+visible = c_reads(3, flag)  # [1 or B,S,T], of the slots from the first to the last; [.,.,0]: all
+# softcap, 0 for none, table, index, base, term [1 or B,1 or H,1 or T,S], row and column, which are visible
+everything_added = f4, tables, indices, i8, reads(4), float64_terms, float64_terms, visible
 
 
 @njit(**INNER)
@@ -60,8 +61,9 @@ def packed_tile(unit, k, v, keys, values, size):
 
 @njit(**INNER)
 def forward_lane(
-    lane, o, lse, q, keys, values, size, G, S, span, scale, limit, cap, table, index, base, term, row, column
-):
+    lane, o, lse, q, keys, values, size, G, S, span, scale, limit,
+    cap, table, index, base, term, row, column, visible,
+):  # fmt: skip
     """Every QUEUES-th unit."""
     B, H, T, D = q.shape
     E, wide_d, wide_e = o.shape[3], keys.shape[2], values.shape[2]
@@ -118,6 +120,7 @@ def forward_lane(
                 at, many, of_p = key + left, right - left, left * QUERIES
                 there, apart = added_to(added, b, h, first, rows, key, left, right, *bias)
                 logits(P, slope, left, right, keys[n], at, across[m], D, cap, added, there, apart)
+                hide(P, b, first, rows, key, left, right, visible)
                 most, out = new[m], O[m]
                 top_lanes(P, of_p, at, a, z, many, low[m], high[m], most)
                 exp_lanes(P, of_p, many, most, held, total[m], less)
@@ -134,7 +137,7 @@ def forward_lane(
 
 
 @njit(**INNER)
-def forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column):
+def forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column, visible):
     """What is None is absent: numba compiles no branch that asks for it."""
     B, D = q.shape[0], q.shape[3]
     G, S = k.shape[1], k.shape[2]
@@ -143,11 +146,11 @@ def forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, 
     values = np.empty((B * G, long, rounded(v.shape[3], COLUMNS)), np.float32)
     size = np.empty((B * G, long // KEYS), np.float32)
     in_parallel(packed_tile, B * (long // KEYS), (k, v, keys, values, size))
-    in_parallel(
-        forward_lane,
-        QUEUES,
-        (o, lse, q, keys, values, size, G, S, span, scale, limit, cap, table, index, base, term, row, column),
-    )
+    given = (
+        o, lse, q, keys, values, size, G, S, span, scale, limit,
+        cap, table, index, base, term, row, column, visible,
+    )  # fmt: skip
+    in_parallel(forward_lane, QUEUES, given)
 
 
 @kernel(writes(4), writes(3), reads(4), reads(4), reads(4), spans, f4, f4, tables, i8)
@@ -155,10 +158,10 @@ def forward(o, lse, q, k, v, span, scale, limit, table, base):
     """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T], where nothing but a table by distance is
     added to the logits. base: where slot 0 of query 0 is in the table.
     """
-    forward_tiles(o, lse, q, k, v, span, scale, limit, None, table, None, base, None, None, None)
+    forward_tiles(o, lse, q, k, v, span, scale, limit, None, table, None, base, None, None, None, None)
 
 
 @kernel(writes(4), writes(3), reads(4), reads(4), reads(4), spans, f4, f4, *everything_added)
-def forward_general(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column):
+def forward_general(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column, visible):
     """The same with all that may be added."""
-    forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column)
+    forward_tiles(o, lse, q, k, v, span, scale, limit, cap, table, index, base, term, row, column, visible)

@@ -25,6 +25,7 @@ from peref.backends.numba.logits import (
     WIDE,
     added_to,
     by_distance,
+    hide,
     keep,
     logits,
     pick,
@@ -41,7 +42,7 @@ from peref.backends.numba.vector import scale as times
 @njit(**INNER)
 def backward_head(
     unit, dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit,
-    dterm, drow, dcolumn, cap, table, index, base, term, row, column,
+    dterm, drow, dcolumn, cap, table, index, base, term, row, column, visible,
 ):  # fmt: skip
     """One part of the queries of one sequence and key-value head; the last part, which sees most, first."""
     _, H, T, D = q.shape
@@ -95,6 +96,7 @@ def backward_head(
                 product(Z, of_z, values, at * wide_e, no, many, A_across, zero, E, no)
                 there, apart = added_to(added, b, h, first, rows, key, left, right, *bias)
                 logits(P, U, left, right, keys, at, Q_across, D, cap, added, there, apart)
+                hide(P, b, first, rows, key, left, right, visible)
                 slope_lanes(P, of_p, at, a, z, many, low, high, Z, of_z, WIDE, top, delta)
                 if index is not None:
                     last, mine = min(right, S - key), (dtable[part], dterm, drow, dcolumn[part])
@@ -132,7 +134,7 @@ def backward(dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit, table,
     units = len(k) * k.shape[1] * len(dk)
     given = (
         dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit,
-        None, None, None, None, table, None, base, None, None, None,
+        None, None, None, None, table, None, base, None, None, None, None,
     )  # fmt: skip
     in_parallel(backward_head, units, given)
 
@@ -140,7 +142,7 @@ def backward(dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit, table,
 @kernel(*always, writes(4), writes(3, f8), writes(4, f8), *everything_added)
 def backward_general(
     dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit,
-    dterm, drow, dcolumn, cap, table, index, base, term, row, column,
+    dterm, drow, dcolumn, cap, table, index, base, term, row, column, visible,
 ):  # fmt: skip
     """The same with all that may be added, and dterm [B,H,T,S], drow [B,H,T] and, of each part, dcolumn
     [parts,B,H,S].
@@ -148,6 +150,6 @@ def backward_general(
     units = len(k) * k.shape[1] * len(dk)
     given = (
         dq, dk, dv, dtable, do, o, q, k, v, lse, span, scale, limit,
-        dterm, drow, dcolumn, cap, table, index, base, term, row, column,
+        dterm, drow, dcolumn, cap, table, index, base, term, row, column, visible,
     )  # fmt: skip
     in_parallel(backward_head, units, given)

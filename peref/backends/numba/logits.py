@@ -154,6 +154,19 @@ def logits(p, slope, left, right, keys, at, across, D, cap, added, there, apart)
 
 
 @njit(**INNER)
+def hide(p, b, first, rows, key, left, right, visible):
+    """p [KEYS,QUERIES] = -inf in place where a query does not see a key, in the rows left..right of the tile
+    at `key`.
+    """
+    if visible is not None and visible.shape[2]:
+        mine, lowest = visible[pick(len(visible), b)], np.float32(-np.inf)
+        for j in range(left, min(right, len(mine) - key)):
+            to, of = p[j], mine[key + j, first : first + rows]
+            for r in range(len(of)):
+                to[r] = to[r] if of[r] else lowest
+
+
+@njit(**INNER)
 def spans_of(see, rows, low, high):
     """The keys each of `rows` queries sees, for the vectors; which one sees, from the first to one beyond the
     last; which all see.

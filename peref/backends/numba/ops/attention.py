@@ -7,9 +7,8 @@ import math
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import beside, divisible, fit, float32, shape_of
+from peref.backends.numba.ops.edges import beside, contiguous, divisible, fit, float32, shape_of
 from peref.errors import Misuse
-from peref.ops.distance import laid
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
@@ -93,18 +92,11 @@ def row_and_column(row, column, at):
     return whole(row[..., 0], at.T), whole(column[:, :, 0], at.S)
 
 
-def without_hidden(table, term, column, at):
-    """The three, the term -inf where a query does not see a key between those that it sees, [1 or B,1 or H,
-    T,S]: it has what is not finite of the others too, which would be so in these cells.
-    """
-    if at.everywhere is None:
-        return table, term, column
-    term, rest = np.float32(0) if term is None else term, []
-    for a, over in ((table, lambda table: laid(table, at.index)), (column, lambda column: column)):
-        if a is not None and not (finite := np.isfinite(a)).all():
-            term, a = term + over(np.where(finite, 0, a).astype(np.float32)), np.where(finite, a, 0)
-        rest.append(a)
-    return rest[0], np.where(at.see, term, np.float32(-math.inf)), rest[1]
+def seen_between(at):
+    """Which query sees a key of those between its first and its last, [1 or B,S,T]; no queries: all."""
+    return (
+        contiguous(at.see[:, 0].swapaxes(1, 2))[0] if at.everywhere is not None else np.zeros((1, 1, 0), bool)
+    )
 
 
 def limit_of(S, skip, term, *arrays):
@@ -120,12 +112,16 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     term, row, column = with_four_axes(table, term, row, column, at, B, H)
-    table, term, column = without_hidden(table, term, column, at)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     limit = limit_of(S, skip, term, table, row, column)
     seen = at.spans, np.float32(scale), limit
-    bias = *kernel_table(table, at, B, H), in_lines(term, S), *row_and_column(row, column, at)
-    general = bool(softcap or any(x.size for x in (bias[1], bias[3], bias[5])))
+    bias = (
+        *kernel_table(table, at, B, H),
+        in_lines(term, S),
+        *row_and_column(row, column, at),
+        seen_between(at),
+    )
+    general = bool(softcap or any(bias[n].size for n in (1, 3, 5, 6)))  # all but the table and the row
     run, more = kernels("attention").forward, (bias[0], bias[2])  # the table, where its slot 0 is
     if general:
         run, more = kernels("attention").forward_general, (np.float32(softcap or 0), *bias)
@@ -182,8 +178,8 @@ def attention(
     q, k, v, table=None, term=None, row=None, column=None, sinks=None, *, at, scale, softcap=None, skip=True
 ):
     """As ops.attention.attention, without anything of size T x S but the index of a table, where positions
-    are not consecutive, a copy of a term whose keys do not lie beside each other, and what global tokens
-    leave hidden.
+    are not consecutive, a copy of a term whose keys do not lie beside each other, and which keys are seen
+    beside global tokens.
 
     skip=False visits every tile that somebody sees (attention.py).
     """
