@@ -88,6 +88,7 @@ def score(be, p, q, k, f, at):
     return dots(q, k), None, None
 ENCODING = Encoding("no paper", "q k", score=score, axes=None, claims=frozenset({{'shift', 'any_length'}}))
 """
+SHAW = (ROOT / "peref/encodings/attend/shaw.py").read_text()
 SEEN = "return -(dy * root).sum(1), None"
 PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that are said
     "a gradient wrong by a thousandth": (
@@ -193,6 +194,10 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         .replace("across):", "across, *, sum: bool = False):")
         .replace("both(x)", "(both if sum else keep)(x)"),
         {"documents, options": "with sum=True: logits behind 3 tokens of padding, cut at (2, 5, 6): worst"},
+    ),
+    "an option that takes rows to be in one place": (
+        SHAW.replace("r.swapaxes(-2, -1)", "r.swapaxes(-2, 1)"),
+        {"documents, options": ", in attend: ValueError"},
     ),
     "a gradient of an option": (
         MINE.replace("bias(be, p, d):", "bias(be, p, d, *, far: bool = False):")

@@ -6,6 +6,7 @@ Not here: laws that an encoding claims or not (claimed), the scalar loop (loops)
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -175,8 +176,7 @@ def causal(s: Subject) -> None:
 def decoding(s: Subject, pieces: Any = PIECES) -> None:
     """Any split of the tokens over calls gives the rows of the whole, also where rows are elsewhere."""
     m, x = s.model(), tokens(2, 9)
-    rows = np.arange(9) + np.array([[0], [4]])
-    places = [None, 5 + np.arange(9), rows[None] if s.encoding.axes == 2 else rows]
+    places = [None, 5 + np.arange(9), small.rows_elsewhere(s)]
     for i in places:
         full = m.logits(x, positions=i)
         where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
@@ -202,13 +202,16 @@ def packing(s: Subject) -> None:
 
 
 def packing_of_choices(s: Subject) -> None:
-    """So with every choice of the options: what is kept of tokens is forgotten where a document ends."""
+    """So with every choice of the options, wherever rows are: what is kept of tokens ends with a document."""
     s.each(check_packing, skip=1)
+    s.each(partial(check_packing, i=small.rows_elsewhere(s)), skip=1)
 
 
-def check_packing(s: Subject, given: Given, cuts: tuple[int, ...] = (2, 5, 6)) -> None:
+def check_packing(s: Subject, given: Given, cuts: tuple[int, ...] = (2, 5, 6), i: Any = None) -> None:
     m, x = s.model(given), tokens(2, 9)
-    small.documents_alone(m, x, m.chunked(x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else "")
+    how = f", cut at {cuts}" if cuts else ""
+    how += "" if i is None else f", positions {i.min()} to {i.max()}"
+    small.documents_alone(m, x, m.chunked(x, cuts, i, SEGMENTS), how, i)
 
 
 def padding_backward(s: Subject) -> None:

@@ -24,6 +24,7 @@ VOCABULARY = 11
 SIZES: dict[str, Any] = {"H": 6, "C": 30, "D": 4, "F": 14, "V": VOCABULARY, "L": LENGTH, "layers": 2}
 REAL = np.array([0.0, 0.5, -1.25, 3.0, 3.0, 14.5, 7.0])
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])  # padding; three documents
+UNEVEN = np.array([np.arange(9), [4, 5, 7, 8, 9, 11, 12, 13, 15]])  # rows that have other distances too
 POSITIONS = [np.arange(7), np.array([5, 0, 3, 3, 11, 2, 15])]
 
 Given = Mapping[str, Any]
@@ -203,6 +204,11 @@ def image(A: int, B: int = 2, T: int = 9) -> Any:
     return i
 
 
+def rows_elsewhere(s: Subject) -> Any:
+    """UNEVEN, with an axis in front where [2,9] would be one row at two axes."""
+    return UNEVEN[None] if s.encoding.axes == 2 else UNEVEN
+
+
 def lists(x: Any) -> Any:
     """Arrays, also in a dict, as lists of plain numbers."""
     return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()
@@ -213,7 +219,7 @@ def documents_alone(m: Small, x: Any, got: Any, how: str, i: Any = None) -> None
     itself.
     """
     for row, a, b in ((0, 3, 9), (1, 0, 2), (1, 2, 7), (1, 7, 9)):
-        here = None if i is None else i[:, row : row + 1, a:b]
+        here = None if i is None else i[..., row : row + 1, a:b]
         want = m.logits(x[row : row + 1, a:b], positions=here)
         which = f"a document, tokens {a} to {b - 1} in a row of three" if row else "3 tokens of padding"
         same(got[row : row + 1, a:b], want, EXACT, f"logits {'of' if row else 'behind'} {which}{how}")
