@@ -82,8 +82,9 @@ def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:
     """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the
     words that help further.
     """
-    near = difflib.get_close_matches(name, list(known), 1, 0.7)  # a typing error, not another word
-    return f"; did you mean '{near[0]}'? {rest}" if near else f"; {rest}"
+    folded = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), folded, 1, 0.7)  # a typing error, not another word
+    return f"; did you mean '{folded[near[0]]}'? {rest}" if near else f"; {rest}"
 
 
 @contextlib.contextmanager

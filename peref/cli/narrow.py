@@ -4,7 +4,7 @@ from peref.cli import completion, options
 from peref.cli.options import option
 from peref.golden.spec.cases import EVERY_LEVEL
 
-LEVEL = options.Kind("LEVEL", completion.among(*EVERY_LEVEL))
+LEVEL = options.Kind("LEVEL", completion.among(*EVERY_LEVEL), str.lower)
 
 narrowed = options.all_of(
     option("--flag flags", "Only cases with such a flag, as 'rope.layout.*'.", options.FLAGS, multiple=True),

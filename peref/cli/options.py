@@ -78,9 +78,9 @@ def spelled_as(name: str, known: Iterable[str]) -> str:
     return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
 
 
-def one_of(known: Iterable[str]) -> Kind:
+def one_of(known: Iterable[str], metavar: str = "NAME") -> Kind:
     """One of these names, in upper or lower case."""
-    return Kind("NAME", among(*known), lambda name: spelled_as(name, known))
+    return Kind(metavar, among(*known), lambda name: spelled_as(name, known))
 
 
 def several(value: str) -> str:
@@ -119,7 +119,9 @@ def typed(kind: Any) -> dict[str, Any]:
     """bool is an option without a value, a list are the values that there are."""
     if kind is bool:
         return {"is_flag": True}
-    return {"type": click.Choice(kind) if isinstance(kind, list) else INTEGER if kind is int else kind}
+    if isinstance(kind, list):
+        return {"type": click.Choice(kind, case_sensitive=False)}
+    return {"type": INTEGER if kind is int else kind}
 
 
 def option(names: str, help: str, kind: Any = None, **more: Any) -> Callable:
@@ -173,7 +175,7 @@ def setting(of: str, field: str, help: str = "", said: str = "", metavar: str = 
     if bool in (hint, *get_args(hint)):
         name += "/--untied" if field == "tied" else f"/--no-{name}"
     elif kind is None:
-        kind = Kind(metavar, among(*completion.choices(hint)))
+        kind = one_of(completion.choices(hint), metavar)
     usual = {"None": FOLLOWING.get(field, ""), "True": "yes", "False": "no"}
     said = said or usual.get(str(default), str(default))
     help = (help or words[0]) + (f"  [default: {said}]" if said else "")
