@@ -102,9 +102,13 @@ class Run:
 
     @property
     def cycle(self) -> str:
-        """What --pe would say of it: names, and the paths of files, or of the copies where they are gone."""
+        """What --pe would say of it: names, and the paths of files, or of the copies where they are gone; of
+        an encoder and a decoder, which have a cycle each, the files alone.
+        """
         files = {name: about["path"] for name, about in self.own.items() if not about["package"]}
         paths = {n: path if store.is_file(Path(path)) else str(self.kept(n)) for n, path in files.items()}
+        if "encoder" in self.record["config"]:
+            return ",".join(paths.values())
         named = lambda member: "+".join(paths.get(name, name) for name in member.split("+"))
         return ",".join(named(name) for name, _ in self.record["config"]["pe"])
 

@@ -746,6 +746,8 @@ def test_an_encoding_in_a_wrong_place(cli, command):
         "(see: " in err
     )
     assert "unexpected argument 'words'; expected: " in cli(*command.split(), "words", *rest)[2]
+    path = cli(*command.split(), "./mine.py", *rest)[2]
+    assert f"use: python cli.py {command} --pe ./mine.py (see: " in path
 
 
 def test_names_in_any_case(cli, text, tmp_path, undrawn):
@@ -765,7 +767,9 @@ def test_names_in_any_case(cli, text, tmp_path, undrawn):
     assert (
         "rope.op/yours" in cli("golden", "vectors", "--pe", "RoPE", "--shape", "1,2,1,3,4", "-o", "made")[1]
     )
-    assert "did you mean 'alibi'" in cli("show", "ALiBbi".lower())[2]
+    assert "did you mean 'alibi'" in cli("show", "ALiBbi")[2]
+    assert "did you mean 'max_bias'" in cli("train", "--set", "MAX_BIAS=2")[2]
+    assert "did you mean 'train'" in cli("TRAIN")[2]
 
 
 # ---------------------------------------------------------------- --json
@@ -1679,6 +1683,13 @@ def test_names_of_other_things_in_any_case(cli, text):
     assert re.search(r"^backend +numpy", out, re.M), out
     assert cli("golden", "show", "RoPE.op/Default")[1].startswith("rope.op/default")
     assert cli("explain", "RoPE.sign")[1].startswith("rope.sign")
+    named = ["--norm", "RMS", "--activation", "SwiGLU", "--dtype", "Float64", "--backend", "numpy"]
+    code, out, err = cli("train", *TINY, *named, "--steps", 1, "--data", text)
+    assert code == 0, err
+    assert "rms norm, swiglu" in " ".join(out.split())
+    narrowed = ("--case", "RoPE.op/Default", "--level", "OP", "--dtype", "F32", "--class", "c")
+    code, out, _ = cli("check", "--impl", "peref.golden.compute.reference:reference", *narrowed)
+    assert (code, "of 1 case compared in float32" in out) == (0, True), out
     assert (
         cli("check", "--impl", "peref.golden.compute.reference:reference", "--case", "RoPE.op/Default")[0]
         == 0

@@ -355,9 +355,42 @@ def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, m
     code, out, err = cli("generate", run, *given, "--tokens", 5, "--json")
     assert code == 0, err
     assert len(json.loads(out)["bytes"]) == 5
+    for args in (
+        ("trace", run, "--prompt", "a", "-o", "a.safetensors"),
+        ("report", run, "--bytes", 100, "--backend", "numpy"),
+        ("search", "longrope", run, "--factor", 2, "--rounds", 1, "--windows", 1, "--backend", "numpy"),
+    ):
+        assert told in cli(*args)[2]
+        code, _, err = cli(*args, *given[:2])
+        assert code == 0, err
+    assert "was not imported" in cli("export", run, *given[:2], "-o", "out")[2]
     assert cli("show", "../mine.py", "--run", run, "-o", "one.png")[0] == 0
     assert cli("show", "--pe", "rope,../mine.py,none", "--run", run, "--layer", 1, "-o", "two.png")[0] == 0
     assert "not the cycle of the run" in cli("show", "--pe", "rope,../mine.py", "--run", run)[2]
+
+
+@pytest.mark.parametrize("of_pair", [False, True])
+def test_a_run_of_a_task_takes_its_file(cli, tmp_path, of_pair, undrawn):
+    """Also where it is the encoder's, and to go on; another file is refused."""
+    (tmp_path / "other.py").write_text(MINE)
+    given = ["--task", "reverse", "--encoder", "./mine.py", "--pe", "rope"]
+    given = given if of_pair else ["--task", "copy", "--pe", "./mine.py"]
+    code, out, err = cli("train", *TINY[:6], *given, "--len", 4, "--steps", 2, "--save-every", 1)
+    assert code == 0, err
+    assert re.search(r"^next +\S.* --len 8 --pe", out, re.M)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert f"may be imported: --pe {tmp_path / 'mine.py'}\n" in cli("eval", run)[2]
+    assert "(gone" not in cli("eval", run)[2]
+    for args in (("eval", run, "--samples", 2), ("generate", run, "--prompt", "ab"), ("report", run)):
+        code, _, err = cli(*args, "--pe", "./mine.py", "--backend", "numpy")
+        assert code == 0, err
+    assert "leave out --pe" in cli("eval", run, "--pe", "./other.py")[2]
+    assert (
+        "unknown encoding 'mine'; for the file mine.py, say ./mine.py" in cli("eval", run, "--pe", "mine")[2]
+    )
+    (run / "ckpt" / "00000002.safetensors").unlink()
+    code, _, err = cli("train", "--resume", run, "--pe", "./mine.py", "--backend", "numpy")
+    assert code == 0, err
 
 
 def test_weights_of_a_built_in_encoding_under_one_of_a_file(cli, tmp_path):

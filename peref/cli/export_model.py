@@ -11,6 +11,7 @@ from peref.runs import open_run
 
 @options.command("export")
 @options.argument("run", options.RUN)
+@options.own_encodings
 @options.option("-o --output", "A new folder.", options.DIR, required=True)
 @options.option("--dtype", "What is written.", ["float32", "bfloat16"], default="float32")
 def command(given: Given) -> Document:

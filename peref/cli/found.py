@@ -19,7 +19,7 @@ from peref.tasks import TASKS, Exercise, Lesson
 from peref.vocabulary import Vocabulary, vocabulary_of
 from peref.xp import Arrays
 
-OF_TEXT = ("protocol", "stride", "count", "tokens", "temperature", "top_k", "seed", "pe", "settings")
+OF_TEXT = ("protocol", "stride", "count", "tokens", "temperature", "top_k", "seed", "settings")
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,18 @@ def weights_found(run: Run, how: str = "", pe: str | None = None, pairs: bool = 
     return Trained(run, how, *weights_of(run))
 
 
+def names_files(run: Run, pe: str | None) -> bool:
+    """Whether --pe says where the files of the run's encodings are, as Run.cycle does, and no more; they are
+    imported then.
+    """
+    if pe is None or not run.own:
+        return False
+    config = run.record["config"]
+    cycle = [name for name, _ in config["pe"]]
+    files = [name for name, about in run.own.items() if not about["package"]]
+    return [name for name, _ in choose(pe)["pe"]] == (files if "encoder" in config else cycle)
+
+
 def find_trained(given: Given, named: str | None, pairs: bool = False) -> Trained:
     """The run that is named, or the newest with a checkpoint, of the task that is named if any; `pairs`: of
     no task it may be an encoder and a decoder too. Raises Misuse where it is of another task, and for options
@@ -85,7 +97,8 @@ def find_trained(given: Given, named: str | None, pairs: bool = False) -> Traine
         raise Misuse(f"{run.folder} was trained on {run.task or 'text'}, not on the task {task}")
     if run.task is None:
         return weights_found(run, how, pe, pairs)
-    given.refuse(f"{run.folder} was trained on the task {run.task}", *OF_TEXT)
+    unused = OF_TEXT if names_files(run, pe) else (*OF_TEXT, "pe")
+    given.refuse(f"{run.folder} was trained on the task {run.task}", *unused)
     return Trained(run, how, *weights_of(run), exercise_of(run, spec))
 
 

@@ -25,6 +25,7 @@ from peref.data import known
 from peref.encodings import names, spelled
 from peref.errors import Misuse
 from peref.recipe import Recipe
+from peref.settings import choose
 from peref.tasks import TASKS
 
 NEWEST = "\0newest"  # --resume without a value: what no argument can be
@@ -216,6 +217,18 @@ computing = all_of(
         "--every-tile", "Compute every tile of attention, even one whose weights all round to zero.", bool
     ),
 )
+
+
+def import_files(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> None:
+    """Imports the files of encodings that are named, for a run imports none by itself."""
+    if (named := only_one(ctx, param, given)) and not ctx.resilient_parsing:
+        choose(named)
+
+
+# of commands on a run that do not take another encoding for it
+own_encodings = encodings_option(
+    "--pe own", "Of a run with an encoding of your own, its file.", callback=import_files, expose_value=False
+)
 # that commands on a run have: another encoding for it, and what computes
 of_a_run = all_of(
     encoding_option(
@@ -302,8 +315,10 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         for word in ctx.args:
             usage = " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])
-            takes = any("--pe" in param.opts for param in self.params) and spelled(word) in names()
-            hint = f"for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if takes else ""
+            name = spelled(word)
+            takes = any("--pe" in param.opts and param.expose_value for param in self.params)
+            known = takes and (name in names() or name.endswith(".py"))
+            hint = f"for this encoding, use: {ctx.command_path} --pe {name}" if known else ""
             raise click.UsageError(f"unexpected argument '{word}'; {hint or f'expected: {usage}'}", ctx)
         if self.callback:
             document, lines, *code = self.callback(given := Given(ctx))

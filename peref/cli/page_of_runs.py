@@ -42,6 +42,7 @@ FARTHEST_MAP = 4096  # tokens that attention is looked at over: all pairs are ke
 @option("--bytes count", "Bytes of held-out text to read.", options.SIZE, default=READ)
 @options.data_option("Another text, or where that of the runs is now.  [default: the text of each]")
 @option("-o --output", "The page to write.", options.FILE, default="report.html")
+@options.own_encodings
 @options.runs_folder
 @options.computing
 def command(given: Given) -> Document:

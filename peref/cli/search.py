@@ -12,7 +12,7 @@ from peref.cli.found import Trained, backend_of, named_or_newest, run_text, weig
 from peref.cli.options import Document, Given, option
 from peref.cli.progress import Progress
 from peref.environment import environment
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.evaluate import Protocol, check_evaluation, in_units
 from peref.lab import search as lab
 from peref.lab.comparison_report import NEIGHBOURS, interval
@@ -40,6 +40,7 @@ REPORTED = 8  # times as much text as for a candidate is for the report
 @option("--seed", "Random seed.", options.INDEX, default=0)
 @options.data_option("Another text, or where the run's text is now.  [default: the text of the run]")
 @options.set_option
+@options.own_encodings
 @options.runs_folder
 @options.computing
 def command(given: Given) -> Document:
@@ -48,7 +49,7 @@ def command(given: Given) -> Document:
     """
     found, factor, seed = weights_found(*named_or_newest(given, given.named)), given.factor, given.seed
     reader = reader_of(found, given)
-    count, each = lab.evaluations(given.rounds), f"{reader.count} windows of {reader.length:,}"
+    count, each = lab.evaluations(given.rounds), f"{counted(reader.count, 'window')} of {reader.length:,}"
     given.say("run", f"{found.run.folder}{found.how}, step {found.step:,}")
     given.say("search", f"{count:,} evaluations of {each} {found.vocabulary.unit}s, seed {seed}")
     given.say("kept", str(reader.kept.path))

@@ -24,6 +24,7 @@ from peref.xp import Arrays
 
 @options.command("trace")
 @options.argument("run", options.RUN)
+@options.own_encodings
 @option("--prompt", "The text that is read.")
 @option("--tokens", "A file of token numbers that are read: text, or a JSON list.", FILE)
 @option(

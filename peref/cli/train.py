@@ -231,7 +231,7 @@ def go_on(given: Given) -> Work:
     """The run that --resume means. Raises Misuse for settings that a run fixes."""
     named = None if given.resume == NEWEST else given.resume
     run, _ = found.named_or_newest(given, named, "--resume ", having_checkpoint=False, unfinished=True)
-    free = {"pe"} if given.pe is not None and names_files(run, given.pe) else set()
+    free = {"pe"} if found.names_files(run, given.pe) else set()
     if fixed := given.said(but={*FREE} | free):
         what = f"a run goes on with the settings it began with; leave out {', '.join(fixed)}"
         raise Misuse(f"{what}, or begin a new run without --resume")
@@ -258,12 +258,6 @@ def yardsticks_of(corpus: Lesson) -> Marks:
     if isinstance(corpus, Exercise) or corpus.train.dtype != np.uint8:
         return {}
     return data.yardsticks(corpus.train, corpus.valid)
-
-
-def names_files(run: Run, pe: str) -> bool:
-    """Whether `pe` is the cycle of the run, said again because files of encodings are in it."""
-    began = [name for name, _ in run.record["config"]["pe"]]
-    return bool(run.own) and [name for name, _ in choose(pe)["pe"]] == began
 
 
 def files_of(run: Run) -> list[str]:
@@ -371,7 +365,8 @@ def next_command(run: Run, corpus: Lesson, given: Given) -> str:
     """The evaluation that suits the run that has just ended."""
     where: list[Any] = [run.folder] if given.said("resume", "runs") else []
     if isinstance(corpus, Exercise):
-        return text.command("eval", *(where or ["--task", corpus.name]), "--len", str(2 * corpus.longest))
+        which = where or ["--task", corpus.name]
+        return text.command("eval", *which, "--len", str(2 * corpus.longest), *files_of(run))
     cfg = Config.from_json(run.record["config"])
     length = found.reach(cfg, Recipe.from_json(run.record["recipe"]).dtype)
     length = length if length < corpus.valid.size else cfg.L

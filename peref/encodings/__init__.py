@@ -88,7 +88,9 @@ def module(name: str) -> Any:
     if found := modules.installed(name):
         return checked(found, name)
     near = [*known, *(entry.name for entry in modules.offered())]
-    raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, near, f'see: {share.program()} list')}")
+    look = f"see: {share.program()} list"
+    rest = f"for the file {name}.py, say ./{name}.py" if os.path.isfile(f"{name}.py") else look
+    raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, near, rest)}")
 
 
 def get(name: str) -> Encoding:
