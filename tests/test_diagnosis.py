@@ -26,6 +26,7 @@ from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
 from peref.golden.diagnosis.functions import activated_by, ungated
 from peref.golden.diagnosis.ranking import diagnosed, weighed
+from peref.golden.diagnosis.rotation import in_tables
 from peref.golden.diagnosis.support import Said, added_up, guesses_of, seen_in
 from peref.golden.diagnosis.variants import variants
 from peref.golden.judge.judged import check_tensors
@@ -321,6 +322,10 @@ def test_gains_of_a_table(book, case, change, flag, words):
             "(B,T,HD) came, expected (B,H,T,D): the numbers are right, the axes are exchanged",
         ),
         (lambda x: ("F32", x[..., None]), "(B,H,T,D,1) came, expected (B,H,T,D): the numbers are right"),
+        (
+            lambda x: ("F32", x.swapaxes(1, 2).reshape(x.shape)),
+            "(B,T,H,D) in memory came, expected (B,H,T,D): the numbers are right, the axes are exchanged",
+        ),
         (lambda x: ("F32", 1 - x.swapaxes(1, 2)), "its axes seem to be (B,T,H,D), expected (B,H,T,D)"),
         (lambda x: ("F32", x[:, :3]), "H is 3, expected 6; expected (B,H,T,D)"),
         (lambda x: ("F32", x[0]), "3 axes came, expected 4: (B,H,T,D)"),
@@ -685,6 +690,20 @@ def weights_of_few_digits(case, a):
     return {**found, "probabilities": low, "output": low @ np.repeat(a["v"], case.H // case.G, 1)}
 
 
+def tables_of_few_digits(case, a):
+    """Cosines and sines that were bfloat16."""
+    forward = {n: x for n, x in a.items() if not n.startswith("cotangent.")}
+    low = lambda rotate, *place: in_tables(LOW["bfloat16"])(*rotate(*place))
+    return expected(case, forward, around(case.config.encoding(0), "rotate", low))
+
+
+def bias_of_few_digits(case, a):
+    """Slopes times distances that were bfloat16."""
+    forward = {n: x for n, x in a.items() if not n.startswith("cotangent.")}
+    low = lambda bias, *given: LOW["bfloat16"](bias(*given))
+    return expected(case, forward, around(case.config.encoding(0), "bias", low))
+
+
 def decays_of_few_digits(case, a):
     """What a recurrence forgets by was bfloat16."""
 
@@ -702,6 +721,8 @@ def decays_of_few_digits(case, a):
         ("none.attn/default", weights_of_few_digits, "attn.softmax"),
         ("gated_deltanet.op/default", decays_of_few_digits, "delta.decay"),
         ("rwkv6.op/default", decays_of_few_digits, "rwkv.decay"),
+        ("rope.op/default", tables_of_few_digits, "rope.phase.low_precision"),
+        ("alibi.attn/heads-12", bias_of_few_digits, "rope.phase.low_precision"),
     ],
 )
 def test_what_is_right_but_for_digits_is_a_guess(book, case, change, flag):
@@ -740,6 +761,38 @@ def test_a_derivative_that_is_zero_is_the_root(book, case, op, lost):
     first = weighed([Answer(*some[0])])[0]
     assert (first.trap.flag, first.whole and first.alone) == ("grad.zero", True), first
     assert first.trap.words.endswith(f"vjp.param.{lost} is zero throughout")
+
+
+def test_a_state_handed_in_without_a_gradient(book):
+    case = "gla.op/handed-state"
+    lost = lambda c, a: expected(c, a) | {"vjp.state.s": 0 * a["state.s"]}
+    first = weighed([Answer(*wrong(book, lost, case)[0])])[0]
+    assert (first.trap.flag, first.whole and first.alone) == ("state.first", True), first
+
+
+def unit_of_a_constant_length(one):
+    """The derivative of x / |x| as if |x| were a constant."""
+    return (lambda saved, dy: (saved[1] * dy,)) if one.name == "unit" else one.op.backward
+
+
+def frequencies_of_queries_alone(one):
+    """Keys hand nothing back to the angles that they turn by."""
+    cut = after_it(lambda got, saved, dy: [got[0], *(g if g is None else 0 * g for g in got[1:])])
+    return cut(one.op.backward) if one.step == ("turn", 1) else one.op.backward
+
+
+@pytest.mark.parametrize(
+    ("case", "other", "sure"),
+    [
+        ("rope_mixed.op/default", frequencies_of_queries_alone, True),
+        ("kda.op/default", unit_of_a_constant_length, False),
+    ],
+)
+def test_a_part_of_a_sum_is_what_one_use_hands_back(book, case, other, sure):
+    """A term that is missing within one step is only a guess."""
+    lost = lambda case, a: expected(case, a, None, None, Altered(other))
+    first = weighed([Answer(*wrong(book, lost, case)[0])])[0]
+    assert (first.trap.flag, first.whole, first.alone) == ("grad.sum", True, sure), first
 
 
 @pytest.mark.parametrize(

@@ -339,6 +339,7 @@ def test_other_cases_decide(book):
         (lambda g, dy: 2 * g, "grad.factor"),
         (lambda g, dy: np.roll(g, 1, 2), "grad.time"),
         (lambda g, dy: dy, "grad.rotation"),
+        (lambda g, dy: g.swapaxes(1, 2).reshape(g.shape), "grad.heads_permuted"),
     ],
 )
 def test_a_wrong_derivative_is_named(book, change, flag):

@@ -121,6 +121,8 @@ ROUNDED_STEPS = {
     **in_few("your logits were", lambda low: lambda p, s, c: to_one(raised(low(s)))),
     **in_few("your exponentials were", lambda low: lambda p, s, c: to_one(low(raised(s)))),
 }
+OF_ROUNDED = {words: softmax(change) for words, change in ROUNDED_STEPS.items()}
+OF_FEW_DIGITS = tuple(rows("attn.softmax", "outputs", OF_ROUNDED, attends, 0.98, True))
 SEEN = tuple(
     Row("mask.causal", words, {"see": change}, when)
     for words, change, when in (
@@ -150,7 +152,6 @@ WHO_SEES = (
     ),
     Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attends),
     *rows("attn.softmax", "outputs", {words: softmax(change) for words, change in SOFTMAX.items()}, attends),
-    *rows("attn.softmax", "outputs", {w: softmax(f) for w, f in ROUNDED_STEPS.items()}, attends, 0.98, True),
     *rows(("options", "mscale_all_dim", "attn.scale"), "scale", BY_ROOT),
     *rows("attn.scale", "scale", SCALES),
 )
@@ -159,7 +160,7 @@ WHO_SEES = (
 @family()
 def of_attention(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     """All that may be wrong about a mask, heads and scale."""
-    yield from guesses(WHO_SEES, answer)
+    yield from guesses(WHO_SEES if answer.rounded else (*WHO_SEES, *OF_FEW_DIGITS), answer)
     if case.level == "attn":
         yield from of_scale(answer, case)
         yield from of_steps(answer, case)

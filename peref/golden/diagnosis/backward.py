@@ -26,7 +26,7 @@ from peref.golden.diagnosis.engine import (
     with_inputs,
 )
 from peref.golden.diagnosis.formulas import remade
-from peref.golden.diagnosis.gradients import zero_throughout
+from peref.golden.diagnosis.gradients import flag_of_none, zero_throughout
 from peref.golden.diagnosis.tensor import factor_in
 from peref.golden.diagnosis.variants import variants
 from peref.golden.spec.cases import Case
@@ -141,7 +141,7 @@ def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
 
 @family(what=DERIVATIVES)
 def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
-    """The derivative of an op is another formula."""
+    """The derivative of an op is another formula. A term of it is no use of the number."""
     tape = Altered()
     expected(case, answer.a, None, None, tape)
     shared: dict[tuple[str, str], dict[str, Any]] = {}  # what is changed in a helper is changed for all
@@ -152,7 +152,7 @@ def of_formulas_back(answer: Answer, case: Any) -> Iterator[Guess]:
     for (words, flag), some in shared.items():
         said = f"the derivative of {' and '.join(some)} is another: {words}"
         found = guess(flag or "grad.factor", said, with_others(some), 0.93 if flag else 0.92)
-        yield of_root(answer, replace(found, vague=not flag))
+        yield of_root(answer, replace(found, vague=not flag or flag == "grad.sum"))
 
 
 def of_root(answer: Answer, found: Guess) -> Guess:
@@ -160,7 +160,8 @@ def of_root(answer: Answer, found: Guess) -> Guess:
     where one number is that of a whole derivative.
     """
     if lost := zero_throughout(answer):
-        return replace(found, trap=Trap("grad.zero", f"{found.trap.words}: {lost[0]} is zero throughout"))
+        words = f"{found.trap.words}: {lost[0]} is zero throughout"
+        return replace(found, trap=Trap(flag_of_none(answer), words))
     many = (name for name in answer.wrong if answer.want(name).size > 1)
     if found.trap.flag != "grad.factor" or any(factor_in(answer, name) is not None for name in many):
         return found
@@ -174,8 +175,8 @@ def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, s
     for k in given:
         which = f" to its argument {k + 1}" if len(given) > 1 else ""
         changed = lambda change, k=k: after_it(one_of(k, change))
-        for flag, words, times in (("sum", "hands nothing back", 0), ("sign", "has the other sign", -1)):
-            yield known or f"grad.{flag}", f"{words}{which}", changed(partial(np.multiply, times)), 0.95
+        yield "grad.sum", f"hands nothing back{which}", changed(lambda g: 0 * g), 0.95
+        yield known or "grad.sign", f"has the other sign{which}", changed(np.negative), 0.95
     for axis in (-1, -2, 1):
         yield "grad.time", "runs through time the other way", other_way(axis), 0.95
     if same:

@@ -138,7 +138,7 @@ BIAS_TABLES: dict[Any, dict[str, Any]] = {
     ("bias.scale", "sized", 0.85): {
         "your bias is divided by the length trained for": lambda b, case: b / case.L
     },
-    (FEW, "table", 0.97): in_few("your bias was"),
+    (FEW, "table", 0.97, True): in_few("your bias was"),
     (FEW, "distance", 0.97): in_few("your distances were", lambda low: lambda d: low(np.asarray(d, float))),
     ("bias.rows", "inputs"): {
         **{words: of_table(partial(rows_in_order, order)) for words, order in ROW_ORDERS.items()},
@@ -186,7 +186,7 @@ ROW_TABLES: dict[Any, dict[str, Any]] = {
         "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
         "your rows are multiplied by sqrt(C)": lambda e: e * e.shape[-1] ** 0.5,
     },
-    (FEW, "rows", 0.97): in_few("your rows were"),
+    (FEW, "rows", 0.97, True): in_few("your rows were"),
 }
 ROWS_ADDED = tuple(tabled(ROW_TABLES))
 

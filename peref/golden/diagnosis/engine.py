@@ -84,7 +84,7 @@ def rows(flag: str | tuple[str, ...], kind: str, changes: dict[str, Any], *more:
 
 
 def tabled(table: dict[Any, dict[str, Any]], when: Any = lambda case: True) -> Iterator[Row]:
-    """The rows of (flag, kind, and how much they are worth) -> their changes."""
+    """The rows of (flag, kind, how much they are worth and whether they are vague) -> their changes."""
     for (flag, kind, *sure), changes in table.items():
         yield from rows(flag, kind, changes, when, *sure)
 

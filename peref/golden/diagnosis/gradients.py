@@ -48,6 +48,11 @@ def zero_throughout(answer: Answer) -> list[str]:
     return [name for name, x in came if x is not None and not x.any() and answer.want(name).any()]
 
 
+def flag_of_none(answer: Answer) -> str:
+    """The flag of derivatives that are zero: of all that is wrong, or of what is handed in alone."""
+    return "state.first" if all(name.startswith("vjp.state.") for name in answer.wrong) else "grad.zero"
+
+
 def is_scale_of_logits(answer: Answer, names: Iterable[str], c: float) -> bool:
     """Whether D or its root is on q and k alone: the scale of the logits."""
     powers = [answer.entry.words["facts"]["D"] ** e for e in (0.5, -0.5, 1.0, -1.0)]
@@ -71,7 +76,7 @@ def of_each(answer: Answer) -> Iterator[tuple[str, str, float]]:
             continue
         c = factors.get(name, 0.0)
         if name in lost:
-            yield "grad.zero", f"{name} is zero throughout", 1
+            yield flag_of_none(answer), f"{name} is zero throughout", 1
         elif abs(c + 1) < 1e-4:
             yield "grad.sign", f"{name}: its sign is the other one", 1
         elif is_scale_of_logits(answer, factors, c):

@@ -46,11 +46,10 @@ def with_option(option: str, value: Value) -> Any:
     return computed(**to_value(option, value))
 
 
-def without(some: Any = None) -> Any:
-    """The case with these options, or all, at their defaults."""
-    said = lambda case: [option for option in case.options if some is None or option in some]
-    known = lambda case: options(get(case.encoding))  # not the settings of its layer
-    return computed(options=lambda c: {o: known(c)[o][0] for o in said(c) if o in known(c)} or None)
+def without(case: Any) -> Any:
+    """All options of a case at their defaults; not the settings of its layer."""
+    known = options(get(case.encoding))
+    return {option: known[option][0] for option in case.options if option in known} or None
 
 
 always = lambda value: lambda _: value
@@ -83,13 +82,7 @@ def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
     known = options(get(case.encoding))
     if len(case.options) > 1:
         words = "your options have their defaults, whatever the case asks for"
-        yield guess("option", words, without(), GENERAL)
-    groups: dict[str, list[str]] = {}
-    for option in known:
-        groups.setdefault(flag_of(answer, "options", option, ""), []).append(option)
-    for flag, some in groups.items():
-        if flag and sum(known[option][0] is None for option in some) > 1 and {*some} & {*case.options}:
-            yield guess(flag, f"of your options {', '.join(some)} none is read", without(some), 0.98)
+        yield guess("option", words, computed(options=without), GENERAL)
     yield from guesses(option_rows(answer, case), answer)
     yield from of_exchanged(answer, case, known)
     if flag := flag_of(answer, "options", "n", ""):

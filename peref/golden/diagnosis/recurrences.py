@@ -94,7 +94,7 @@ def of_recurrences(answer: Answer, case: Any) -> Iterator[Guess]:
             for words, change in read_otherwise(x, letter) if flag else ():
                 new = with_call(which, put(key, lambda x, given, change=change: change(x)))
                 yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
-            for words, low in in_few("was").items() if flag else ():
+            for words, low in in_few("was").items() if flag and not answer.rounded else ():
                 new = with_call(which, put(key, lambda x, given, low=low: low(x)))
                 yield replace(guess(flag, f"{letter} of {which} {words}", new, 0.97), vague=True)
             for other, (theirs, y) in arguments.items():

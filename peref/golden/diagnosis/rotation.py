@@ -173,7 +173,8 @@ def of_maps(answer: Answer, case: Any) -> Iterator[Guess]:
     whose = [(words, who) for words, who in WHOSE if not wrong or set(who) == wrong]
     for words, who in whose:
         for flag, what, made in MAPS:
-            yield guess(flag, f"{what}{words}", with_map(made, who), 1.0 if who == "qk" else 0.98)
+            found = guess(flag, f"{what}{words}", with_map(made, who), 1.0 if who == "qk" else 0.98)
+            yield replace(found, vague=made.inside)  # an order of steps, and no sign
         if who != "qk":
             said = f"you pair channels of {who} as the other layout does"
             yield guess("rope.layout.half", said, with_map(Map("other"), who), 0.99)
@@ -237,10 +238,8 @@ TURNS: dict[Any, dict[str, Any]] = {
             for w, c in UNITS_OF_ANGLES.items()
         },
     },
-    (FEW, "turn"): {
-        **in_few("your cosines and sines were", in_tables),
-        **in_few("your angles were", lambda low: lambda phi, *g: (low(phi), *g)),
-    },
+    (FEW, "turn"): in_few("your angles were", lambda low: lambda phi, *g: (low(phi), *g)),
+    (FEW, "turn", 1.0, True): in_few("your cosines and sines were", in_tables),
     (FEW, "at"): in_few("your positions were"),
     (MISSING, "gains"): {
         "the gain (magnitude) is missing": lambda g, h: (1 + 0 * g, 1 + 0 * h),

@@ -75,8 +75,6 @@ def answers_of(
             for one in guesses_of(family, answer):
                 if isinstance(one, Clue):
                     clues[one.trap.flag].append((one, answer, family))
-                elif one.vague and answer.rounded:
-                    continue  # of what is in it there is nothing to see
                 elif one.trap not in tried and (answer.fits(one) or 0) > 0:
                     tried[one.trap] = share(one, bad, good)
                     whole = whole or tried[one.trap].whole

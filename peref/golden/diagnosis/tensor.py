@@ -54,7 +54,7 @@ def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[st
         put = lambda x, order=order: x.transpose(order).reshape(shape)
         if verdict_on(got, put(want), put(a), put(b), entry.words["depth"]).passes:
             axes = "".join(letters[n] for n in order)
-            mine = grouped(axes, [want.shape[n] for n in order], shape)
+            mine = grouped(axes, [want.shape[n] for n in order], shape) or f"{spelt(axes)} in memory"
             exchanged = ", the axes are exchanged" if axes != letters else ""
             yield f"{mine} came, expected {spelt(letters)}: the numbers are right{exchanged}"
 
@@ -66,13 +66,15 @@ def same_numbers(x: np.ndarray, want: np.ndarray) -> bool:
 
 
 def grouped(axes: str, sizes: list[int], shape: tuple[int, ...]) -> str:
-    """The axes that make up each axis of what came: (B,T,HD)."""
+    """The axes that make up each axis of what came: (B,T,HD); "" where none do."""
     found, left = [], list(zip(axes, sizes, strict=True))
     for length in shape:
         mine, much = "", 1
         while left and much * left[0][1] <= length and (much < length or not mine):
             letter, size = left.pop(0)
             mine, much = mine + letter, much * size
+        if much != length:
+            return ""
         found.append(mine or "1")
     return spelt(found)
 
@@ -99,7 +101,8 @@ def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
     """The wrong tensors of a case, each by itself."""
     for name in answer.wrong:
         if words := next(reordered(answer.entry, name, answer.got[name], answer.axes.get(name, "")), ""):
-            yield Clue(Trap("basic", words), 0.95, True)
+            of_heads = answer.derivative and {*"HG"} & {*answer.axes.get(name, "")}
+            yield Clue(Trap("grad.heads_permuted" if of_heads else "basic", words), 0.95, True)
             continue
         x, g = answer.wide(name), answer.want(name)
         if x is None or answer.derivative or not g.any() or name.startswith("gain_"):
