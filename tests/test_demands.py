@@ -146,6 +146,16 @@ def test_gradients_that_were_declared_absent_are_no_failure(check):
         assert check(name, "--no-vjp", "--json")[1]["outputs_only"] is False
 
 
+def test_a_law_wants_its_gradients_unless_there_are_none(book):
+    """Outputs alone break a law of gradients; declared absent they are not asked for."""
+    alone = lambda case, a: {n: y for n, y in reference(case, a).items() if not n.startswith("vjp.")}
+    laws = Pick(cases=("rope.law/adjoint", "rope.law/norm"))
+    for gradients, held in ((True, False), (False, None)):
+        report = check_function(alone, book, laws, "f32", gradients=gradients)
+        assert {o.words["law"]: o.held for o in report.outcomes} == {"adjoint": held, "norm": True}
+    assert report.exit_code == 0
+
+
 def test_an_answer_without_outputs_is_no_answer(check):
     code, text = check("nothing")
     assert (code, "no outputs came; None is the answer" in text) == (1, True), text

@@ -116,10 +116,12 @@ def test_a_wrong_implementation_breaks_it(law):
 
 
 def test_nothing_is_claimed_and_nothing_is_right():
-    """None is not claimed; NaN, shapes and exceptions break a law."""
+    """None is not claimed; NaN, shapes, exceptions and outputs that are missing break a law."""
     words = words_of("rope.law/norm")
     assert law_verdict(words, lambda case, a: None) == (None, "not claimed")
-    assert law_verdict(words, lambda case, a: {"k_rotated": a["k"]})[0] is None
+    for some in ({"k_rotated": np.ones(1)}, {}):
+        held, said = law_verdict(words, lambda case, a, some=some: some)
+        assert (held, "q_rotated" in said, "k_rotated" in said) == (False, True, not some), said
     held, said = law_verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"] * np.nan}))
     assert (held, "NaN" in said) == (False, True)
     held, said = law_verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"][:, :, 1:]}))

@@ -56,11 +56,15 @@ class Calls:
     kind: Any = np.float64
 
     def __call__(self, case: Case, a: Arrays, *names: str) -> list[np.ndarray]:
-        """The outputs of these names. Raises NotClaimed where one is missing."""
+        """The outputs of these names. Raises NotClaimed where there is no answer, Differs where one of them
+        is missing.
+        """
         words = case.words() | {"inputs": sorted(a), "expected": list(names), "axes": {}}
         came = self.function(words, real_in(a, self.kind))
-        if came is None or any(name not in came for name in names):
+        if came is None:
             raise NotClaimed
+        if lacking := [name for name in names if name not in came]:
+            raise Differs("", "names", f"{', '.join(lacking)} did not come; None says: not implemented")
         return [np.asarray(came[name]) for name in names]
 
     def out(self, case: Case, a: Arrays, cut: Any = slice(None)) -> np.ndarray:
