@@ -145,3 +145,23 @@ def test_nobody_is_asked_for_what_they_do_not_claim(folder, theirs, capsys):
         "law",
     )
     assert (code, "nothing was compared" in text) == (5, True)
+
+
+def test_what_was_not_tried_is_counted(folder, theirs, capsys, tmp_path):
+    """Laws and refusals of who answers None, and of a run in bfloat16 alone: in every form of the report."""
+    spec = theirs(
+        "cases_alone", "def run(case, a):\n    return reference(case, a) if 'expected' in case else None"
+    )
+    words = ["check", "--impl", spec, "--golden", folder, "--pe", "rope", "--no-vjp"]
+    code, text = cli(capsys, *words, "--dtype", "f32", "--report", f"junit:{tmp_path / 'r.xml'}")
+    assert (code, "10 of 10 laws hold, 0 cases not run, 1 law not run, 11 refusals not run;" in text) == (
+        0,
+        True,
+    )
+    suite = (tmp_path / "r.xml").read_text()
+    assert ('skipped="12"' in suite, suite.count('<skipped message="not claimed" />')) == (True, 12)
+    code, text = cli(capsys, *words, "--dtype", "bf16", "--report", f"html:{tmp_path / 'r.html'}")
+    assert (code, "0 cases not run, 11 laws not run, 11 refusals not run;" in text) == (0, True), text
+    assert (tmp_path / "r.html").read_text().count("not tried in bfloat16") == 22
+    both = cli(capsys, *words, "--dtype", "bf16", "--dtype", "f32")[1]
+    assert "10 of 10 laws hold, 0 cases not run, 1 law not run, 11 refusals not run;" in both, both

@@ -28,6 +28,9 @@ from peref.golden.spec.entries import Entry, asked_in
 from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, narrowed
 from peref.golden.spec.rule import Verdict
 
+# errors of a case that no exception of the function's own is behind
+NOT_RAISED = ("WrongAnswer", "Ended", "Damaged")
+
 
 class WrongAnswer(PerefError):
     """A function returned something else than outputs or None."""
@@ -90,9 +93,9 @@ def run_function(
             if strange := [n for n in outputs if n not in entry.outputs and not n.startswith("vjp.")]:
                 said = f"it gave {strange[0][:80]}, which was not asked for"
                 raise WrongAnswer(f"{said}; wanted: {', '.join(entry.outputs)}")
-            found |= came
             if not came:
-                errors[entry.id] = "no outputs came; None is the answer to a case that is not implemented"
+                raise WrongAnswer("no outputs came; None is the answer to a case that is not implemented")
+            found |= came
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
@@ -108,7 +111,7 @@ def check_function(
     # a program is given numbers of the grid in its dtype by Runner, which has one that NumPy has not
     given = "f64" if isinstance(function, Runner) else dtype
     came, errors = run_function(function, book, asked, given, gradients)
-    if dtype != "bf16" and not how.get("single"):  # NumPy does not compute in bfloat16
+    if not how.get("single"):
 
         def called(case: Any, inputs: Any) -> dict[str, Tensor] | None:
             if not gradients and any(name.startswith("vjp.") for name in case.get("expected", ())):
@@ -125,18 +128,22 @@ def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> lis
     """The reports on a function of which nobody said in which dtype it is to be right: in float32, with
     refusals and laws, and in float64.
 
-    What is right in float32 and has no more than its digits in float64, or raises there, has not failed; nor
-    has a level that is answered in float32 alone. A case whose inputs tell no dtype is the same question
-    twice, and has no such excuse.
+    What is right in float32 and has no more than its digits in float64 has not failed; nor has a level that
+    is answered in float32 alone, where float64 raises or is not answered. A case whose inputs tell no dtype
+    is the same question twice, and has no such excuse; nor has a process that ends, or an answer that is
+    none.
     """
     single = check_function(function, book, pick, "f32", **how)
     double = check_function(function, book, pick, "f64", single=single, **how)
-    told = {r.entry.id for r in single.results if tells_dtype(r.entry)}
-    alone = {case: words for case, words in double.errors.items() if case in told}
-    rest = {case: words for case, words in double.errors.items() if case not in told}
     level = lambda entry: (entry.words["encoding"], entry.words["level"])
     wide = {level(r.entry) for r in double.results if tells_dtype(r.entry)}
-    due = owing(double, [single], lambda entry: not tells_dtype(entry) or level(entry) in wide)
+    excused = lambda entry: tells_dtype(entry) and level(entry) not in wide
+    told = {r.entry.id for r in single.results if excused(r.entry)}
+    raised = lambda words: words.partition(":")[0] not in NOT_RAISED
+    alone = {case: words for case, words in double.errors.items() if case in told and raised(words)}
+    told_of = lambda case, words: words if case in single.errors else f"in float64: {words}"
+    rest = {case: told_of(case, words) for case, words in double.errors.items() if case not in alone}
+    due = owing(double, [single], lambda entry: not excused(entry))
     return [owing(single, [double]), replace(due, errors=rest, raised_wide=alone)]
 
 

@@ -88,10 +88,17 @@ class Report:
 
     @cached_property
     def left_out(self) -> dict[str, str]:
-        """Case -> why it was not compared, in any dtype."""
+        """Case, refusal or law -> why it was not compared or tried, in any dtype."""
         judged = {r.entry.id for r in self.results}
         unasked = {name: OUT_OF_RANGE for name in self.not_asked if name not in judged}
-        return {**dict.fromkeys(self.not_run, "not run"), **self.skipped, **unasked}
+        untried = {o.id: o.said for o in self.untried}
+        return {**dict.fromkeys(self.not_run, "not run"), **self.skipped, **unasked, **untried}
+
+    @cached_property
+    def untried(self) -> list[Outcome]:
+        """Refusals and laws that were tried in no dtype."""
+        tried = {o.id for o in self.outcomes if o.held is not None}
+        return list({o.id: o for o in self.outcomes if o.id not in tried}.values())
 
     @cached_property
     def owed(self) -> list[tuple[str, str]]:

@@ -124,8 +124,11 @@ def also_words(report: Report) -> list[str]:
 
 
 def rest_words(report: Report) -> list[str]:
-    """How many laws and refusals hold, and which cases were not run."""
+    """How many laws and refusals hold, and how much was not run."""
     found = [f"{counted(len(report.not_run), 'case')} not run"]
+    levels = [o.words["level"] for o in report.untried]
+    left = [(levels.count(level), word) for level, word in (("law", "law"), ("refuse", "refusal"))]
+    found += [f"{counted(n, word)} not run" for n, word in left if n]
     found += [f"{len(report.not_asked)} {OUT_OF_RANGE}"] if report.not_asked else []
     for level, *what in (
         ("refuse", "refused as it must be", "refused as they must be"),
