@@ -436,6 +436,24 @@ def test_a_file_of_40_gb_is_told_and_not_read(capsys, tmp_path):
         )
 
 
+def test_nothing_in_a_folder_is_passed_over(capsys, tmp_path):
+    """A link to a folder, one that leads nowhere, what is no file."""
+    want = np.zeros((1, 3, 7, 32), np.float32)
+    (tmp_path / "mine").mkdir()
+    dumped(tmp_path / "mine" / "a.safetensors", {"rope.op/default:q_rotated": ("F32", want)})
+    strange = tmp_path / "mine" / "b.safetensors"
+    for made, said in (
+        (lambda: strange.symlink_to(tmp_path / "gone"), "gone|No such file|no such file|nothing is there"),
+        (lambda: os.mkfifo(strange), "b.safetensors"),
+        (lambda: strange.symlink_to(tmp_path), "a link to a folder, which is not followed"),
+    ):
+        made()
+        code, text = cli(capsys, "check", tmp_path / "mine")
+        assert (code, bool(re.search(said, text))) == (2, True), text
+        strange.unlink()
+    assert cli(capsys, "check", tmp_path / "mine")[0] == 1
+
+
 def test_a_module_that_is_not_there_has_no_line(monkeypatch, tmp_path):
     """The line is one of somebody's own file; Python's own importing has none to show."""
     monkeypatch.chdir(tmp_path)

@@ -150,15 +150,18 @@ def whole_header(data: bytes, where: str) -> dict[str, Any]:
 def read_tensors(path: Path, most: float = math.inf) -> dict[str, Tensor]:
     """Those of a file, or of all *.safetensors in a folder and the folders in it, whose names must differ.
 
-    Raises Misuse where there is no such thing and Damaged for a file that is not what it claims to be, or has
-    more than `most` bytes.
+    Raises Misuse where there is no such thing, and for a folder in it that is a link, whose files would be
+    passed over; Damaged for a file that is not what it claims to be, or has more than `most` bytes.
     """
     if not path.is_dir():
         if is_file(path) and (size := path.stat().st_size) > most:
             raise Damaged(f"{path}: {size:,} bytes; at most {most:,} are read")
         return tensors(read_bytes(path), str(path))
     found: dict[str, Tensor] = {}
-    for file in sorted(p for p in path.rglob("*.safetensors") if is_file(p)):
+    inside = sorted(path.rglob("*"))
+    if linked := [p for p in inside if p.is_symlink() and p.is_dir()]:
+        raise Misuse(f"{linked[0]}: a link to a folder, which is not followed; give files or folders")
+    for file in (p for p in inside if p.suffix == ".safetensors" and not p.is_dir()):
         for name, tensor in read_tensors(file, most).items():
             if name in found:
                 raise Damaged(f"{file}: {name} is also in another file of {path}")
