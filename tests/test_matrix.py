@@ -94,6 +94,23 @@ def test_what_raised_is_an_error(written):
     assert "ValueError: no" in tables.markdown([one])
 
 
+def test_what_broke_or_was_skipped_was_asked_for(written):
+    """A case at which the program broke is an error, one that it skipped is among those known; refusals and
+    laws that do not hold, and a crash at the end, stand under failures.
+    """
+    held = [{"case": "rope.law/norm", "held": False, "said": "lengths of k"}]
+    held.append({"case": "rope.refuse/odd-width", "held": None, "said": "not claimed"})
+    broke = {"rope.op/wide": "it stopped, exit code 3", "bye": "by signal 11"}
+    said = report(result(), crashes=broke, skipped={"rope.op/long": "tired"}, refusals_and_laws=held)
+    (one,) = matrix.read_reports([written("one.json", said)])
+    assert str(matrix.cell(one, ("rope", "op"))) == " ERROR, f32 A (2/3)".strip()
+    assert matrix.table_rows([one]) == [("rope", "op")]
+    text = tables.markdown([one])
+    for words in ("it stopped, exit code 3", "by signal 11", "lengths of k"):
+        assert words in text, text
+    assert "not claimed |" not in text
+
+
 def test_failures_and_flags(written):
     trap = {"flag": "rope.layout.half", "words": "you pair channels otherwise"}
     wrong = [result(grade="FAIL", used=9e5, trap=trap), result(tensor="k_rotated", grade="FAIL", used=8e5)]

@@ -171,4 +171,5 @@ def check_program(
         how |= {} if runner.supports.get("vjp", True) else {"gradients": False}
         report = check_function(runner, book, pick, dtype, **how)
         runner.bye()
-    return replace(report, skipped=runner.skipped, crashes=runner.crashes)
+    skipped = {case: words for case, words in runner.skipped.items() if case in book.entries}
+    return replace(report, skipped=skipped, crashes=runner.crashes)

@@ -37,8 +37,9 @@ class Column:
     golden: str
     about: Mapping[str, str]  # versions, date and whatever else it says of itself
     found: Sequence[Found]
-    errors: Mapping[str, str]  # case -> what was raised
-    not_run: Sequence[str]
+    errors: Mapping[str, str]  # case -> what was raised, or how the program broke there
+    not_run: Sequence[str]  # and skipped
+    broken: Mapping[str, str]  # refusal or law that does not hold, or the program's end -> what came
     missing: Mapping[str, Sequence[str]]  # outputs that did not come of cases that were claimed
     no_vjp: bool  # gradients were declared absent
 
@@ -99,7 +100,12 @@ def read_report(path: Path) -> Column:
         raise Damaged(f"{path}: not what `check --report json:FILE` writes: {said}")
     about = {"name": path.stem} | report.get("implementation", {})
     name, found = about.pop("name"), report["results"]
-    rest = report.get("errors", {}), report.get("not_run", ()), report["missing"]
+    crashes = report.get("crashes", {})
+    errors = report.get("errors", {}) | {case: words for case, words in crashes.items() if case != "bye"}
+    left = [*report.get("not_run", ()), *report.get("skipped", {})]
+    broken = {o["case"]: o["said"] for o in report.get("refusals_and_laws", ()) if o["held"] is False}
+    broken |= {case: words for case, words in crashes.items() if case == "bye"}
+    rest = errors, left, broken, report["missing"]
     no_vjp = report.get("no_vjp", report.get("outputs_only")) is True  # older reports have the second alone
     return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, no_vjp)
 

@@ -15,7 +15,7 @@ LEGEND = (
     "Each cell is the worst class of all tensors compared and how many of the golden cases were claimed. "
     "Gradients are among the tensors, except where a cell says outputs only; in part: not all outputs of the "
     "claimed cases came. A: within the error budget of a careful implementation; B and C: 16 and 64 times "
-    "that, less accurate but not wrong; FAIL: beyond; ERROR: it raised; -: not claimed."
+    "that, less accurate but not wrong; FAIL: beyond; ERROR: it raised or broke down; -: not claimed."
 )
 
 
@@ -39,7 +39,8 @@ def chapters(found: list[Column]) -> Iterator[Part]:
         used = "not comparable" if one.get("used") is None else f"{one['used']:.3g}"
         tensor = f"{one['case']}:{one['tensor']}"
         wrong.append([name, tensor, one["dtype"].lower(), used, matrix.looks_like(one), str(count)])
-    wrong += [[c.name, case, "", "", words, ""] for c in found for case, words in c.errors.items()]
+    told = [(c.name, case, words) for c in found for case, words in {**c.errors, **c.broken}.items()]
+    wrong += [[name, case, "", "", words, ""] for name, case, words in told]
     if wrong:
         text = (
             "One line for each case and dtype: its first wrong tensor, what that looks like, and how many "
