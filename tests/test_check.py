@@ -209,7 +209,7 @@ def test_right_outputs_agree_with_the_golden_files(book, capsys, tmp_path):
         right |= tensors_of(book.entries[case], expected)
     out = dumped(tmp_path / "out.safetensors", right)
     code, text = cli(capsys, "diff", GOLDEN, out)
-    assert (code, f"0 differ, {len(right)} agree (rule golden)" in text) == (0, True), text
+    assert (code, f"0 differ, {len(right)} agree (rule golden, " in text) == (0, True), text
     code, text = cli(capsys, "check", out)
     assert (code, f"pass: {len(right)} tensors" in text) == (0, True), text
 
@@ -261,6 +261,13 @@ def test_the_command_in_a_failure_repeats_it(book, capsys, tmp_path):
         again = repeat[repeat.index("check") :]
         code, text = cli(capsys, *again)
         assert (code, words in text) == (1, True)
+    entry = book.entries["rope.op/default"]
+    less = entry.want("q_rotated").astype(np.float32) * np.float32(1 + 3e-6)
+    out = dumped(tmp_path / "b.safetensors", {"rope.op/default:q_rotated": ("F32", less)})
+    for args in (["diff", GOLDEN, out], ["check", out]):
+        text = cli(capsys, *args, "--class", "A")[1]
+        (repeat,) = re.findall(r"^  repeat +(.*)", text, re.M)
+        assert cli(capsys, *repeat[repeat.index("check") :].split())[0] == 1, repeat
 
 
 # ---------------------------------------------------------------- commands
@@ -375,7 +382,8 @@ def test_diff(capsys, small, tmp_path):
     }
     out = dumped(tmp_path / "out.safetensors", {f"rope.op/default:{n}": x for n, x in mine.items()})
     code, text = cli(capsys, "diff", place / "expected.safetensors", out)
-    assert (code, "0 differ, 2 agree (rule golden), 2 of " in text) == (0, True), text
+    assert (code, "0 differ, 2 agree (rule golden, float32), 2 of " in text) == (0, True), text
+    assert "(rule golden, float32), 2 of " in cli(capsys, "diff", place, out)[1]  # outputs, and no inputs
     bad = dumped(
         tmp_path / "bad.safetensors",
         {"rope.op/default:q_rotated": ("F32", mine["q_rotated"][1] + np.float32(0.01))},

@@ -436,6 +436,15 @@ def test_a_file_of_40_gb_is_told_and_not_read(capsys, tmp_path):
         )
 
 
+@pytest.mark.parametrize("where", [(), ("--in-process",)])
+def test_a_function_of_c_has_no_signature(capfd, where):
+    """It is called; by name it cannot be."""
+    code, said = checked(capfd, "check", "--impl", "math:hypot", *where, *ONE)
+    assert (code, said["errors"]["rope.op/default"][:25]) == (1, "TypeError: must be real n")
+    with pytest.raises(Misuse, match="no names that Python can tell"):
+        found_function("math:hypot", ["q"])
+
+
 def test_nothing_in_a_folder_is_passed_over(capsys, tmp_path):
     """A link to a folder, one that leads nowhere, what is no file."""
     want = np.zeros((1, 3, 7, 32), np.float32)

@@ -24,6 +24,7 @@ from peref.golden.judge.wire import LARGEST_OUTPUT
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import FILES, versioned
 from peref.golden.spec.files import Tensor, read_tensors
+from peref.golden.spec.rule import CLASSES
 from peref.store import is_file
 
 WRITERS: dict[str, Callable[[Report, Book], str]] = {
@@ -127,7 +128,7 @@ def command(given: Given) -> Document:
     pick = Pick(given.cases, given.groups, given.flags, given.levels, given.encodings)
     selection.refuse_unknown(pick, book)
     known = {} if given.xfail is None else selection.expected_failures(Path(given.xfail), book)
-    dtypes, how = given.dtypes, {"limit": given.limit, "gradients": not given.no_vjp}
+    dtypes, how = tuple(dict.fromkeys(given.dtypes)), {"limit": given.limit, "gradients": not given.no_vjp}
     if given.output is not None:
         reports = [check_tensors(book, tensors, pick, dtypes=dtypes, **how)]
     elif given.impl is not None:
@@ -172,6 +173,7 @@ def repeating(given: Given) -> str:
     words = [given.output] if given.output else []
     words += [word for option, value in options.items() if value is not None for word in (option, value)]
     words += ["--full"] * given.full + ["--no-vjp"] * given.no_vjp
+    words += ["--class", given.limit] if given.limit != CLASSES[-1][0] else []
     return text.command("check", *words, *(word for dtype in given.dtypes for word in ("--dtype", dtype)))
 
 

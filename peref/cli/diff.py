@@ -11,7 +11,7 @@ from peref.errors import counted, theirs
 from peref.golden.judge.diff import RULES, Difference, compare_files, diagnosed_failures
 from peref.golden.judge.report import Report
 from peref.golden.judge.text import Block, failure_blocks, summary_blocks
-from peref.golden.spec.rule import MEANS, beyond
+from peref.golden.spec.rule import CLASSES, MEANS, beyond
 from peref.trace_diff.first import Walk, first_difference, said_of_trace
 
 
@@ -48,7 +48,8 @@ def command(given: Given) -> Document:
         "probable": [one.data() for one in report.probable],
         "unexplained": [asdict(one) for one in report.unexplained],
     }
-    report = replace(report, repeat=text.command("check", second, "--golden", folder or ""))
+    narrower = ["--class", limit] if limit != CLASSES[-1][0] else []
+    report = replace(report, repeat=text.command("check", second, "--golden", folder or "", *narrower))
     return data, difference_lines(first, found, report, most), int(bool(found.differ))
 
 
@@ -63,7 +64,8 @@ def difference_lines(first: str, found: Difference, report: Report, most: int) -
         yield f"and {n - most} more; --show {n} tells them all"
     missing = f", {len(found.missing)} of {first} not compared" if found.missing else ""
     agree = counted(found.agree, "agrees", "agree")
-    yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {found.rule}){missing}"
+    rule = ", ".join([found.rule, *found.dtypes])
+    yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {rule}){missing}"
 
 
 def walk_data(walk: Walk) -> dict[str, Any]:

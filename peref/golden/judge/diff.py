@@ -14,6 +14,7 @@ from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.report import OUT_OF_RANGE, Report
+from peref.golden.judge.result import FULL_NAMES
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import versioned
@@ -28,13 +29,15 @@ RULES = ("golden", "allclose", "bits")
 @dataclass(frozen=True)
 class Difference:
     """What differs, by name; how many tensors agree; names of the first that are not compared: the second has
-    them not, or in a dtype in which they are not asked.
+    them not, or in a dtype in which they are not asked; by the golden rule the dtypes in which it was judged,
+    those of the second.
     """
 
     rule: str
     differ: dict[str, str]
     agree: int
     missing: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
 
 
 def depths(path: Path) -> dict[str, float]:
@@ -69,6 +72,7 @@ def compare_files(
     wanted = [name for name in sorted(a) if not golden or name in budgets or not name.endswith((":a", ":b"))]
     held = lambda name: name in b and not (golden and not asked_in(b[name].dtype, name.partition(":")[0]))
     missing, both = ([name for name in wanted if held(name) == there] for there in (False, True))
+    missing = [name for name in missing if not golden or name in budgets]  # inputs need not be given back
     differ = {name: f"only in {first}" for name in missing if not golden}
     differ |= {name: f"only in {second}" for name in sorted(b.keys() - a.keys())}
     if not both and (golden or not differ):
@@ -83,7 +87,10 @@ def compare_files(
             words = difference(a[name], b[name], rule, 0.0 if golden else tolerance)
         differ |= {name: words} if words else {}
     agree = sum(name not in differ for name in both)
-    return Difference(rule, differ, agree, tuple(missing) if golden else ())
+    dtypes = sorted(
+        {FULL_NAMES.get(b[name].dtype, b[name].dtype.lower()) for name in both if name in budgets}
+    )
+    return Difference(rule, differ, agree, *((tuple(missing), tuple(dtypes)) if golden else ()))
 
 
 def diagnosed_failures(

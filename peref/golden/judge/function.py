@@ -80,11 +80,18 @@ def found_function(spec: str, known: Collection[str] | None = None) -> Callable[
         raise Misuse(f"--impl {spec}: importing {module} failed: {said}") from error
     if not callable(function):
         raise Misuse(f"--impl {spec}: {module} has no function {name}")
-    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of C or C++, where nothing tells what it takes
+        if known is not None:
+            said = "its parameters have no names that Python can tell; call it in a function that has them"
+            raise Misuse(f"--impl {spec}: {said}, such as one of --start") from None
+        return function
+    parameters = list(signature.parameters.values())
     if known is not None:
         return of_one_thing(function, parameters, spec, known)
     try:
-        inspect.signature(function).bind(None, None)
+        signature.bind(None, None)
     except TypeError:
         raise Misuse(
             f"--impl {spec}: the function takes {counted(len(parameters), 'argument')}; expected two, case "
