@@ -583,14 +583,25 @@ def test_what_could_be_a_name_of_the_full_set(book, both, pattern, could):
     assert could or not selection.matches(pattern, selection.tensors_of(both) - selection.tensors_of(book))
 
 
-def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatch):
-    """What only the full set could have is let pass, anything else is not: a case of the core is in no other
-    set.
+def test_expected_failures_where_there_is_no_full_set(book, capsys, tmp_path, monkeypatch):
+    """What only the full set could have is let pass and told, anything else is not let pass: a case of the
+    core is in no other set.
     """
     monkeypatch.setattr(selection, "with_full", lambda book: book)
     known = tmp_path / "known.txt"
     known.write_text("alibi.op/spread:bias # cannot be known here\n")
-    assert selection.expected_failures(known, book) == {"alibi.op/spread:bias": 1}
+    name = "alibi.op/spread:bias"
+    assert selection.expected_failures(known, book) == ([name], [name])
+    out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries["rope.op/default"], expected))
+    report = f"html:{tmp_path / 'r.html'}"
+    code, text = cli(
+        capsys, "check", out, "--xfail", known, "--report", report, "--report", f"junit:{tmp_path / 'r.xml'}"
+    )
+    said = f"expected to fail, and in no golden files here: {name}"
+    assert (code, said in text, said in (tmp_path / "r.html").read_text()) == (0, True, True), text
+    assert f'name="{name}"><skipped' in (tmp_path / "r.xml").read_text()
+    found = json.loads(cli(capsys, "check", out, "--xfail", known, "--json")[1])
+    assert (found["passed"], found["expected_of_no_case"]) == (True, [name])
     for name in ("roep.attn/no-such-case:out", "rope.op/default:k_rotate"):
         known.write_text(f"{name} # can\n")
         with pytest.raises(Misuse, match=f"line 1: {name} matches none"):

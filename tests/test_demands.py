@@ -118,6 +118,7 @@ def test_missing_gradients_fail(check):
     assert "no known trap" not in text
     text = check("no_gradients", "--dtype", "f64", "--dtype", "f32")[1]
     assert "FAIL 2 tensors of 1 case  missing\n" in text
+    assert check("nothing", "--json")[1]["passed"] is False  # though "failed" is 0: it raised
     code, said = check("no_gradients", "--dtype", "f64", "--json")
     assert (code, said["missing"], said["outputs_only"]) == (
         1,

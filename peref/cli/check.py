@@ -127,7 +127,10 @@ def command(given: Given) -> Document:
         given.encodings, given.levels = (encoding,), (level,)
     pick = Pick(given.cases, given.groups, given.flags, given.levels, given.encodings)
     selection.refuse_unknown(pick, book)
-    known = {} if given.xfail is None else selection.expected_failures(Path(given.xfail), book)
+    known: list[str] = []
+    unknown: list[str] = []
+    if given.xfail is not None:
+        known, unknown = selection.expected_failures(Path(given.xfail), book)
     dtypes, how = tuple(dict.fromkeys(given.dtypes)), {"limit": given.limit, "gradients": not given.no_vjp}
     if given.output is not None:
         reports = [check_tensors(book, tensors, pick, dtypes=dtypes, **how)]
@@ -138,7 +141,8 @@ def command(given: Given) -> Document:
     else:
         how["seconds"] = given.timeout
         reports = [check_program(given.program, book, pick, dtype, **how) for dtype in dtypes or ("f64",)]
-    report = merged(reports, tuple(known), repeating(given))
+    repeat = repeating(given)
+    report = merged(reports, known=tuple(known), unknown=tuple(unknown), repeat=repeat)
     for form, path in given.written:
         store.write_text(path, form(report, book))
     data = report_data(report, book) if given.as_json else {}

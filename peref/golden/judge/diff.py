@@ -87,10 +87,10 @@ def compare_files(
             words = difference(a[name], b[name], rule, 0.0 if golden else tolerance)
         differ |= {name: words} if words else {}
     agree = sum(name not in differ for name in both)
-    dtypes = sorted(
-        {FULL_NAMES.get(b[name].dtype, b[name].dtype.lower()) for name in both if name in budgets}
-    )
-    return Difference(rule, differ, agree, *((tuple(missing), tuple(dtypes)) if golden else ()))
+    if not golden:
+        return Difference(rule, differ, agree)
+    dtypes = {FULL_NAMES.get(b[name].dtype, b[name].dtype) for name in both if name in budgets}
+    return Difference(rule, differ, agree, tuple(missing), tuple(sorted(dtypes)))
 
 
 def diagnosed_failures(

@@ -41,6 +41,7 @@ class Report:
     # encoding of which nothing is named -> how much of what was tried could not be computed
     uncomputed: Mapping[str, str] = field(default_factory=dict)
     known: tuple[str, ...] = ()  # patterns of what is expected to fail
+    unknown: tuple[str, ...] = ()  # those of them that match nothing in the golden files at hand
     repeat: str = ""  # the command that gives it, "" where none does
     missing: tuple[tuple[str, str], ...] = ()  # case and name of outputs that did not come, though others did
     gradients: bool = True  # False: declared absent
@@ -147,9 +148,9 @@ def verdict_in(results: list[Result]) -> str:
     return max((r.aside for r in came), default="") or ("right" if came == results else "incomplete")
 
 
-def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "") -> Report:
-    """One report of several, as of several dtypes; what is probable is said once of an encoding. Raises
-    NothingRan where all are empty.
+def merged(reports: Sequence[Report], **more: Any) -> Report:
+    """One report of several, as of several dtypes, with `more` fields; what is probable is said once of an
+    encoding. Raises NothingRan where all are empty.
     """
     found: dict[str, Any] = {}
     for part in ("results", "outcomes", "probable", "not_run", "not_asked", "missing"):
@@ -170,7 +171,7 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
         if one.asked and (cases := tuple(name for name in one.not_run if name in came))
     }
     gradients = all(one.gradients for one in reports)
-    report = Report(**found, known=tuple(known), repeat=repeat, gradients=gradients)
+    report = Report(**found, gradients=gradients, **more)
     judged = report.results or any(o.held is not None for o in report.outcomes)
     if not (judged or report.errors or report.crashes):
         left = f", {len(report.skipped)} skipped" if report.skipped else ""
@@ -188,10 +189,12 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
     return {
         "spec": book.version,
         "golden": book.digest,
+        "passed": report.exit_code == 0,
         "compared": sum(r.got is not None for r in report.results),
         "failed": len(report.failed),
         "expected_to_fail": [r.id for r in report.expected],
         "no_longer_failing": report.stale,
+        "expected_of_no_case": report.unknown,
         "classes": report.by_class(),
         "dtypes": {
             name: {"verdict": verdict_in(some), "classes": classes_of(some)}

@@ -92,9 +92,9 @@ def needing_full(book: Book, asked: str, name: str | None = None) -> Book:
     return both
 
 
-def expected_failures(path: Path, book: Book) -> dict[str, int]:
-    """Pattern -> its line in an xfail file: CASE:TENSOR, or the id of a refusal or law, with * and ?, then #
-    and why.
+def expected_failures(path: Path, book: Book) -> tuple[list[str], list[str]]:
+    """The patterns in an xfail file, in lines CASE:TENSOR, or the id of a refusal or law, with * and ?, then
+    # and why; and those of them that match nothing here, and are let pass.
 
     A pattern is looked for in the golden files in use and, where it is not there, in those that come with
     peref, the full set included. Where no full set is at hand, as in an installation, a pattern that could be
@@ -118,15 +118,15 @@ def expected_failures(path: Path, book: Book) -> dict[str, int]:
         books = [with_full(book), *others]
         known = set().union(*map(tensors_of, books))
     cannot_tell, cases = not any(map(has_full, books)), {name for one in books for name in one.entries}
-    for pattern, number in found.items():
-        elsewhere = cannot_tell and could_be_of_full(pattern) and pattern.partition(":")[0] not in cases
-        if not (elsewhere or matches(pattern, known)):
+    missed = [pattern for pattern in found if not matches(pattern, known)]
+    for pattern in missed:
+        if not cannot_tell or not could_be_of_full(pattern) or pattern.partition(":")[0] in cases:
             where = " and ".join(str(one.folder) for one in books)
             raise Misuse(
-                f"{path}: line {number}: {pattern} matches none of {len(known):,} names of tensors, refusals "
-                f"and laws in {where}{did_you_mean(pattern, sorted(known), 'names are CASE:TENSOR')}"
+                f"{path}: line {found[pattern]}: {pattern} matches none of {len(known):,} names of tensors, "
+                f"refusals and laws in {where}{did_you_mean(pattern, sorted(known), 'names are CASE:TENSOR')}"
             )
-    return found
+    return list(found), missed
 
 
 def matches(pattern: str, known: Iterable[str]) -> bool:

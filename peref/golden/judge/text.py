@@ -120,6 +120,7 @@ def also_words(report: Report) -> list[str]:
         *([f"the program broke {counted(len(report.crashes), 'time')}"] if report.crashes else []),
         *([f"{counted(len(report.skipped), 'case')} skipped"] if report.skipped else []),
         *([f"{len(report.expected)} failed as expected"] if report.expected else []),
+        *(f"expected to fail, and in no golden files here: {name}" for name in report.unknown),
     ]
 
 
