@@ -49,9 +49,18 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("peref_case", trials, ids=[one.name for one in trials], indirect=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    result = yield
+    case = pyfuncitem.funcargs.get("peref_case")
+    if case is not None and not case.checked:
+        pytest.fail(f"{case.name}: nothing was checked; call peref_case.check(...)", pytrace=False)
+    return result
+
+
 @pytest.fixture
 def peref_case(request):
     """A golden case: `inputs`, `facts`, `options`, `words`, and `check(y=...)`, which fails where an
-    output is wrong.
+    output is wrong. A test that passes without a call of `check` fails.
     """
     return request.param.at(request.node.nodeid)

@@ -75,6 +75,29 @@ def test_wrong_code_fails_with_the_block(tmp_path):
     assert "repeat        pytest 'test_theirs.py::test_wrong[rope.op/default]'" in text
 
 
+SILENT = """
+import pytest
+
+@pytest.mark.peref(pe="rope", level="op", case="*/default")
+def test_silent(peref_case):
+    peref_case.inputs["q"]
+
+@pytest.mark.peref(pe="rope", level="op", case="*/default")
+def test_skipped(peref_case):
+    pytest.skip("not here")
+
+def test_of_something_else():
+    pass
+"""
+
+
+def test_a_test_that_checks_nothing_fails(tmp_path):
+    """One that is skipped is skipped."""
+    code, text = ran(tmp_path, SILENT)
+    assert (code, "1 failed, 1 passed, 1 skipped" in text) == (1, True), text
+    assert "rope.op/default: nothing was checked; call peref_case.check(...)" in text, text
+
+
 @pytest.mark.parametrize(
     ("mark", "words"),
     [

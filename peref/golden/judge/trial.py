@@ -6,7 +6,7 @@ Not here: pytest (pytest_peref), the rule and the diagnosis (report).
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,10 @@ class Trial:
     dtype: str
     limit: str
     place: str = ""  # the test, as pytest names it
+    checked: list[str] = field(default_factory=list)  # names of outputs, as they are checked
 
     def at(self, place: str) -> "Trial":
-        return replace(self, place=place)
+        return replace(self, place=place, checked=[])
 
     @property
     def words(self) -> dict[str, Any]:
@@ -74,6 +75,7 @@ class Trial:
             meant = did_you_mean(unknown[0], known, f"it has {has}")
             raise Misuse(f"{self.entry.id} has no output {unknown[0]}{meant}")
         came = {known[name]: tensor_of(known[name], y) for name, y in given.items()}
+        self.checked.extend(came)
         told, *_ = with_traps(judged_case(self.entry, came, self.limit, DTYPES[self.dtype]))
         wrong = [one for one in told if not one.passed]
         if wrong:
