@@ -371,6 +371,10 @@ def test_diff(capsys, small, tmp_path):
     code, text = cli(capsys, "diff", a, other)
     assert (code, "only in" in text) == (1, True)
     assert cli(capsys, "diff", a, a, "--rule", "golden")[0] == 2
+    nan = dumped(tmp_path / "nan.safetensors", {"x": ("F32", np.float32([np.nan, 1])), "y": ("F64", x)})
+    for rule in ("allclose", "bits"):
+        code, text = cli(capsys, "diff", nan, nan, "--rule", rule)
+        assert (code, text) == (0, f"0 differ, 2 agree (rule {rule}), 1 with NaN in both (x)\n")
     assert cli(capsys, "diff", a, tmp_path / "nowhere")[0] == 2
     (tmp_path / "garbage.safetensors").write_bytes(b"not tensors")
     assert cli(capsys, "diff", a, tmp_path / "garbage.safetensors")[0] == 2

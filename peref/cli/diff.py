@@ -7,7 +7,7 @@ from typing import Any
 
 from peref.cli import options, text
 from peref.cli.options import Document, Given, option
-from peref.errors import counted, theirs
+from peref.errors import counted, few, theirs
 from peref.golden.judge.diff import RULES, Difference, compare_files, diagnosed_failures
 from peref.golden.judge.report import Report
 from peref.golden.judge.text import Block, failure_blocks, summary_blocks
@@ -64,8 +64,9 @@ def difference_lines(first: str, found: Difference, report: Report, most: int) -
         yield f"and {n - most} more; --show {n} tells them all"
     missing = f", {len(found.missing)} of {first} not compared" if found.missing else ""
     agree = counted(found.agree, "agrees", "agree")
+    nan = f", {len(found.nan)} with NaN in both ({few(found.nan)})" if found.nan else ""
     rule = ", ".join([found.rule, *found.dtypes])
-    yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {rule}){missing}"
+    yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {rule}){nan}{missing}"
 
 
 def walk_data(walk: Walk) -> dict[str, Any]:

@@ -10,6 +10,8 @@ Raises Misuse where the golden rule is asked for and the first has no budgets.
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
 from peref.golden.judge.judged import check_tensors
@@ -20,7 +22,7 @@ from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import versioned
 from peref.golden.spec.entries import asked_in
 from peref.golden.spec.files import Tensor, read_tensors, strict_json
-from peref.golden.spec.rule import CLASSES, beyond, verdict_on
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, beyond, verdict_on
 from peref.store import is_file, read_bytes
 
 RULES = ("golden", "allclose", "bits")
@@ -30,7 +32,7 @@ RULES = ("golden", "allclose", "bits")
 class Difference:
     """What differs, by name; how many tensors agree; names of the first that are not compared: the second has
     them not, or in a dtype in which they are not asked; by the golden rule the dtypes in which it was judged,
-    those of the second.
+    those of the second; names of what agrees and has NaN in both.
     """
 
     rule: str
@@ -38,6 +40,7 @@ class Difference:
     agree: int
     missing: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    nan: tuple[str, ...] = ()
 
 
 def depths(path: Path) -> dict[str, float]:
@@ -87,10 +90,15 @@ def compare_files(
             words = difference(a[name], b[name], rule, 0.0 if golden else tolerance)
         differ |= {name: words} if words else {}
     agree = sum(name not in differ for name in both)
+    nan = tuple(name for name in both if name not in differ and has_nan(a[name]))
     if not golden:
-        return Difference(rule, differ, agree)
+        return Difference(rule, differ, agree, nan=nan)
     dtypes = {FULL_NAMES.get(b[name].dtype, b[name].dtype) for name in both if name in budgets}
-    return Difference(rule, differ, agree, tuple(missing), tuple(sorted(dtypes)))
+    return Difference(rule, differ, agree, tuple(missing), tuple(sorted(dtypes)), nan)
+
+
+def has_nan(t: Tensor) -> bool:
+    return t.dtype in ROUNDOFF and bool(np.isnan(t.wide).any())
 
 
 def diagnosed_failures(
