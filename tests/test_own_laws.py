@@ -199,6 +199,10 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         SHAW.replace("r.swapaxes(-2, -1)", "r.swapaxes(-2, 1)"),
         {"documents, options": ", in attend: ValueError"},
     ),
+    "what a backward forgets between two chunks": (
+        (ROOT / "peref/encodings/mix/retnet.py").read_text().replace("ds = ds * over +", "ds = ds +"),
+        {"gradients, options": "with chunk=2: gradient of "},
+    ),
     "a gradient of an option": (
         MINE.replace("bias(be, p, d):", "bias(be, p, d, *, far: bool = False):")
         .replace('"], d)', '"], 9 * d if far else d)')

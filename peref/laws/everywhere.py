@@ -39,7 +39,7 @@ def gradients_later(s: Subject) -> None:
 
 def gradients_of_choices(s: Subject) -> None:
     """They also agree with every option at each value that it may have, behind a cache."""
-    s.each(lambda s, given: of_parameters(s, s.model(given, layers=1), 3, reached), skip=1)
+    s.each(lambda s, given: of_parameters(s, s.model(given, layers=1), 2, reached), skip=1)
 
 
 def gradients_of_claims(s: Subject) -> None:

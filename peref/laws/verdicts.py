@@ -13,11 +13,11 @@ import numpy as np
 
 from peref import modules
 from peref.compare import Differs
-from peref.encodings import LAWS
+from peref.encodings import LAWS, get, options
 from peref.errors import Misuse
 from peref.laws import claimed, everywhere, loops
 from peref.laws.claimed import CLAIMED, HOLDS
-from peref.laws.small import Given, Subject, broken, each_alone, last_words, tokens
+from peref.laws.small import LENGTH, Given, Subject, broken, each_alone, last_words, tokens
 
 EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
     "gradients": everywhere.gradients,
@@ -51,6 +51,7 @@ ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some
     "text": lambda s: s.axes > 1 or "text" in s.claims(),
     "products": lambda s: s.encoding.hook in ("score", "attend") or "products" in s.claims(),
 }
+SHORT_CHUNK = 2  # tokens, so that a gradient goes through three chunks, the last one not full
 OF_LOOP = {"loop": loops.loop, "scale of the loop": loops.scale}
 
 
@@ -72,6 +73,12 @@ class Verdict:
         return before + ("holds" if holds else "broken")
 
 
+def of_chunks(name: str) -> list[str]:
+    """Options of a mix that may say how many tokens are computed at once: more than a small model has."""
+    known = options(get(name)).items() if get(name).hook == "mix" else ()
+    return [option for option, (default, _) in known if type(default) is int and default > LENGTH // 2]
+
+
 def subject(
     name: str, given: Given, loop: str | None = None, sizes: Given | None = None
 ) -> tuple[Subject, dict[str, str]]:
@@ -81,7 +88,8 @@ def subject(
     """
     here = partial(loops.filled, modules.imported(modules.LOOP, loop)) if loop else None
     base, choices, refused = Subject(name, (given,), here, sizes or {}), [given], {}
-    others = [{option: value} for option, value in each_alone(name) if option not in given]
+    alone = [*each_alone(name), *((option, SHORT_CHUNK) for option in of_chunks(name))]
+    others = [{option: value} for option, value in alone if option not in given]
     words = {option: word for option, word in last_words(name).items() if option not in given}
     for more in [*others, *([words] if len(words) > 1 else [])]:
         try:
