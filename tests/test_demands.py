@@ -170,6 +170,10 @@ def test_a_law_wants_its_gradients_unless_there_are_none(book):
     assert report.exit_code == 0
 
 
+def test_a_dtype_that_is_named_twice_is_asked_once(check):
+    assert "(A 4), 0 cases" in last(check("right", "--dtype", "f32", "--dtype", "f32")[1])
+
+
 def test_an_answer_without_outputs_is_no_answer(check):
     code, text = check("nothing")
     assert (code, "no outputs came; None is the answer" in text) == (1, True), text

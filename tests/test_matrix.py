@@ -88,6 +88,12 @@ def test_dtypes_that_differ_each_have_their_class(written):
     assert (x.worst, x.used) == ("FAIL", float("inf"))
 
 
+def test_a_cell_names_its_dtype_where_another_was_not_answered(written):
+    for more in ({"not_answered": {"float64": ["rope.op/a"]}}, {"raised_in_float64": {"rope.op/a": "no"}}):
+        (one,) = matrix.read_reports([written("one.json", report(result(), **more))])
+        assert str(matrix.cell(one, ("rope", "op"))) == "f32 A (1/1)"
+
+
 def test_what_raised_is_an_error(written):
     (one,) = matrix.read_reports([written("one.json", report(errors={"rope.op/long": "ValueError: no"}))])
     assert matrix.cell(one, ("rope", "op")).worst == "ERROR"

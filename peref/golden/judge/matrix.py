@@ -3,8 +3,9 @@ does it.
 
 A row for each encoding and level, a column for each report. A cell is the worst class among the tensors that
 were compared (A, B, C, FAIL or ERROR), with the number of cases of how many there are; "-" where nothing was
-claimed. Where the dtypes differ, each has its own class. "outputs only": gradients were declared absent, none
-came, and nothing else is missing; "in part": other outputs that were wanted did not come.
+claimed. Where the dtypes differ, or one of them was not answered, each has its own class. "outputs only":
+gradients were declared absent, none came, and nothing else is missing; "in part": other outputs that were
+wanted did not come.
 
 Reports are files that others wrote: what is not as it should be is refused in words. Unknown keys are passed
 over. Not here: how a table looks in Markdown and HTML (tables).
@@ -42,6 +43,7 @@ class Column:
     broken: Mapping[str, str]  # refusal or law that does not hold, or the program's end -> what came
     missing: Mapping[str, Sequence[str]]  # outputs that did not come of cases that were claimed
     no_vjp: bool  # gradients were declared absent
+    unanswered: set[str]  # cases of which one dtype was not answered, or raised, though another came
 
     @property
     def cases(self) -> set[str]:
@@ -64,6 +66,7 @@ class Cell:
     known: int
     used: float | None  # the worst
     lacks: str  # "outputs only", "in part", or "" where all outputs came
+    of_dtypes: bool = False  # another dtype was asked for and not answered
 
     @property
     def worst(self) -> str:
@@ -74,7 +77,8 @@ class Cell:
             return "-"
         each = (f"{dtype.lower()} {grade}".strip() for dtype, grade in sorted(self.grades.items()))
         count = f"{self.claimed}/{self.known}{f', {self.lacks}' if self.lacks else ''}"
-        return f"{self.worst if len(set(self.grades.values())) == 1 else ', '.join(each)} ({count})"
+        alike = len(set(self.grades.values())) == 1 and not self.of_dtypes
+        return f"{self.worst if alike else ', '.join(each)} ({count})"
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -107,7 +111,9 @@ def read_report(path: Path) -> Column:
     broken |= {case: words for case, words in crashes.items() if case == "bye"}
     rest = errors, left, broken, report["missing"]
     no_vjp = report.get("no_vjp", report.get("outputs_only")) is True  # older reports have the second alone
-    return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, no_vjp)
+    unanswered = {case for cases in report.get("not_answered", {}).values() for case in cases}
+    unanswered |= report.get("raised_in_float64", {}).keys()
+    return Column(name, report["spec"], report.get("golden", ""), about, found, *rest, no_vjp, unanswered)
 
 
 def read_reports(paths: list[Path]) -> list[Column]:
@@ -153,7 +159,8 @@ def cell(of: Column, row: tuple[str, str]) -> Cell:
     gradients_alone = all(name.startswith("vjp.") for name in missing)
     none_came = not any(one["tensor"].startswith("vjp.") for one in mine)
     lacks = "outputs only" if of.no_vjp and gradients_alone and none_came else "in part"
-    return Cell(grades, len(claimed), known, max(used, default=None), lacks if missing else "")
+    of_dtypes = any(row_of(case) == row for case in of.unanswered)
+    return Cell(grades, len(claimed), known, max(used, default=None), lacks if missing else "", of_dtypes)
 
 
 def unclaimed(found: list[Column]) -> list[str]:
