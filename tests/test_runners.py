@@ -366,6 +366,16 @@ def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
     assert all(o.held is None for o in check_program(program(tmp_path, refuse), book, pick, "f64").outcomes)
 
 
+def test_laws_and_refusals_that_it_skips_are_no_cases(book, tmp_path):
+    """They are counted as not run."""
+    skip = "say({'seq': seq, 'status': 'skip', 'reason': 'no time'})"
+    command = program(tmp_path, skip, hello="supports = {'refusals': True}")
+    pick = Pick(cases=("rope.op/default", "rope.law/norm", "rope.refuse/odd-width"))
+    report = check_program(command, book, pick, "f64")
+    assert report.skipped == {"rope.op/default": "no time"}
+    assert {o.id for o in report.untried} == {"rope.law/norm", "rope.refuse/odd-width"}
+
+
 def test_nothing_is_left_and_nobody_sees_what_is_expected(book, tmp_path, monkeypatch):
     """The folder of a run goes with it; in it are inputs alone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
