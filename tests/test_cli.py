@@ -1537,6 +1537,7 @@ def test_a_place_where_no_folder_can_be_made(cli, text):
         (OSError(5, "went wrong", "a.txt"), 1, "error: a.txt: went wrong; check"),
         (OSError("odd"), 1, "odd"),
         (RuntimeError("odd\nthing"), 1, "internal error"),
+        (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
 def test_what_nobody_expected_is_one_line_too(cli, monkeypatch, error, code, word):
@@ -1547,6 +1548,7 @@ def test_what_nobody_expected_is_one_line_too(cli, monkeypatch, error, code, wor
     got, out, err = cli("list")
     assert (got, out) == (code, "")
     assert word in err
+    assert err.startswith("error: ") == (code != 130)
     assert err.count("\n") == 1
     assert word.removeprefix("error: ") in the_document(cli, "list", code=code)["error"]["message"]
 
