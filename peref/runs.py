@@ -358,11 +358,11 @@ def open_run(folder: str | Path) -> Run:
     run.json was altered or it leads out of itself.
     """
     run = Run(Path(folder))
-    run.check_inside()
     if not store.is_file(run.folder / "run.json"):
         public = store.is_file(run.folder / "config.json")
         how = f"import {run.folder}` makes one of this published model" if public else "train` makes one"
         raise Misuse(f"{run.folder}: not a run folder, it has no run.json; `{share.program()} {how}")
+    run.check_inside()
     _ = run.record
     return run
 

@@ -1287,6 +1287,7 @@ MISUSE = {
     "folder that is a file": (["train", *TINY, "--data", "TEXT", "--runs", "short.txt"], "short.txt"),
     "no run": (["eval", "--runs", "nowhere"], "no run"),
     "not a run": (["eval", "nowhere"], "not a run folder"),
+    "a file for a run": (["eval", __file__], "not a run folder"),
     "resume of nothing": (["train", "--resume"], "no unfinished run"),
     "resume and runs": (["train", "--resume", "a", "--runs", "b"], "leave one of them out"),
     "eval and runs": (["eval", "a", "--runs", "b"], "leave one of them out"),
