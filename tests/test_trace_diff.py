@@ -19,6 +19,7 @@ from peref.evaluate import weights_of
 from peref.golden.spec.files import LOW, Tensor
 from peref.porting import unload
 from peref.runs import open_run
+from peref.store import load_arrays, save
 from peref.trace import OF_LAYER, OUTSIDE, described, trace
 from peref.trace_diff import other_config, other_steps
 from peref.trace_diff.evidence import UNRELATED, collapsed
@@ -855,6 +856,49 @@ def test_what_cannot_be_compared_is_said(reference, capsys):
             json.dump({key: value for key, value in (about | edit).items() if value is not None}, file)
         code, said = cli(capsys, "diff", "ref.safetensors", "ref.safetensors")
         assert (code, words in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tokens": [[1.5] * 14]}, "tokens[0][0] is 1.5; expected a whole number"),
+        ({"tokens": [[1], [1, 2]]}, "its tokens and place are not of its model"),
+        ({"tokens": [[99] * 14]}, "tokens go from 99 to 99; expected 0 to 39"),
+        ({"positions": [0, [1]]}, "its tokens and place are not of its model"),
+        ({"names": "x"}, 'names is "x"; expected one of null'),
+        ({"source": 1.5}, "source is 1.5; expected"),
+        ({"tensors": []}, "tensors is []; expected at least 1 of them"),
+        ({"config": GPT_OSS.to_json() | {"C": 30}}, "is [1, 14, 32]; expected the sizes of its model"),
+    ],
+)
+def test_what_a_trace_says_of_itself_goes_together(reference, capsys, change, said):
+    """Whoever wrote it, also into the file of the tensors."""
+    arrays, meta = load_arrays("ref.safetensors")
+    Path("ref.json").unlink()
+    if not change.get("tensors", [1]):
+        arrays = {}
+    save("ref.safetensors", arrays, meta | change)
+    code, words = cli(capsys, "diff", "ref.safetensors", "ref.safetensors")
+    assert (code, said in words) == (2, True), words
+
+
+def test_weights_of_another_model_are_left_out(reference, made_here, capsys):  # noqa: F811
+    """What the trace calls its source may have been trained anew since."""
+    arrays, meta = load_arrays("ref.safetensors")
+    Path("ref.json").unlink()
+    save("ref.safetensors", arrays, meta | {"source": str(made_here(BLOOM, drawn(BLOOM)))})
+    code, words = cli(capsys, "diff", "ref.safetensors", "ref.safetensors")
+    assert (code, "are those of another model; they are left out" in words) == (0, True), words
+
+
+@pytest.mark.parametrize("positions", [[*range(0, 28, 2)], [k // 3 for k in range(14)]])
+def test_biases_at_positions_with_gaps_are_diagnosed(positions):
+    """Where a reading hides other keys there are other distances, and another table of them."""
+    params = drawn(BLOOM)
+    at = BLOOM.place(1, 14, positions)
+    ours = traced(BLOOM, wide(params), at=at)
+    walk = walked(BLOOM, traced(BLOOM, params, "F32"), params, ours=ours, positions=positions)
+    assert walk.found.name == "layers.0.bias"
 
 
 def test_a_trace_says_itself_what_it_is_of(reference, capsys):

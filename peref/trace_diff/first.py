@@ -16,13 +16,14 @@ from peref.errors import explained as unreadable
 from peref.evaluate import weights_of
 from peref.golden.spec.files import LONGEST_HEADER, Tensor, read_tensors, strict_json, whole_header
 from peref.golden.spec.rule import ROUNDOFF, Verdict
-from peref.parameters import half_of
+from peref.model import check_tokens
+from peref.parameters import half_of, shapes_of
 from peref.passes import Memory
-from peref.porting import load, names_of
+from peref.porting import PUBLIC_NAMES, load, names_of
 from peref.porting.files import CONFIG, published
 from peref.porting.tensors import rows
 from peref.runs import open_run
-from peref.schema import LIST, NAMES, OBJECT, TEXT, fields, misfit
+from peref.schema import COUNT, LIST, NAMES, OBJECT, TEXT, fields, misfit
 from peref.store import is_file, read_bytes
 from peref.trace import OF_LAYER
 from peref.trace_diff.causes import MOST_FOLLOWED, diagnosed, explains, small_error
@@ -34,7 +35,12 @@ from peref.xp import Arrays
 TRACE_FORMAT = "peref trace 1"
 BEGINNING = fields({"format": TEXT | {"pattern": "^peref trace"}})  # of any
 OF_TENSOR = fields({"name": TEXT, "axes": NAMES})
-OF_TRACE = fields({"config": OBJECT, "tokens": {}, "tensors": LIST | {"items": OF_TENSOR}})
+ROWS_OF_TOKENS = {"type": ["array", "null"], "items": LIST | {"items": COUNT}}
+OF_TRACE = fields(
+    {"config": OBJECT, "tokens": ROWS_OF_TOKENS, "tensors": LIST | {"minItems": 1, "items": OF_TENSOR}},
+    **{"encoder_tokens": ROWS_OF_TOKENS, "n": COUNT | {"minimum": 1}},
+    **{"names": {"enum": [None, "", *PUBLIC_NAMES]}, "source": {"type": ["string", "null"]}},
+)
 NOTE = fields({"peref": TEXT})  # what trace writes into the header of its tensors
 
 
@@ -89,7 +95,7 @@ def written_into(path: Path) -> tuple[dict[str, Any] | None, set[str]]:
         length = min(int.from_bytes(first, "little"), LONGEST_HEADER)
         header = whole_header(first + file.read(length), str(path))
     note = header.pop("__metadata__", None)
-    said: Any = None if misfit(note, NOTE) else strict_json(note["peref"].encode(), str(path))
+    said: Any = None if misfit(note, NOTE) else strict_json(note["peref"].encode(errors="replace"), str(path))
     meta = None if misfit(said, fields({"meta": BEGINNING})) else said["meta"]
     return meta, {*header}
 
@@ -101,6 +107,7 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
     no trace.
     """
     ours, came = read_tensors(path), read_tensors(second)
+    check_described(path, words, ours)
     of_public, public = renamed(came, words)
     strange = [name for name in came if name not in ours and name not in public.values()]
     came |= of_public
@@ -118,6 +125,25 @@ def first_difference(path: Path, second: Path, words: Mapping[str, Any], limit: 
         walk = replace(walk, found=replace(walk.found, known=known))
     lacking, unknown = collapsed(walk.missing, both.axes), collapsed(strange, came)
     return replace(walk, unknown=tuple(strange), lacking=tuple(lacking), strange=tuple(unknown))
+
+
+def check_described(path: Path, words: Mapping[str, Any], ours: Mapping[str, Tensor]) -> None:
+    """Raises Damaged where model, tokens, place and shapes of a trace do not go together."""
+    tokens, cfg = words["tokens"], Config.from_json(words["config"])
+    try:
+        B, T = (1, words["n"]) if tokens is None else check_tokens(cfg, np.array(tokens)).shape
+        at = cfg.place(B, T, words.get("positions"), words.get("seg"), words.get("n"))
+        cfg.check_place(at, np.dtype(np.float64))
+        S = check_tokens(cfg.encoder, np.array(words["encoder_tokens"])).shape[1] if cfg.encoder else 0
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path}: its tokens and place are not of its model: {error}") from error
+    for one in words["tensors"]:
+        name, axes, shape = one["name"], one["axes"], ours[one["name"]].bits.shape
+        half = cfg.encoder if cfg.encoder and "encoder." in name else cfg
+        sizes = {letter: getattr(half, letter) for letter in "CVHGD"} | {"B": B, "S": S}
+        sizes["T"] = T if half is cfg else S
+        if (*map(sizes.get, axes, shape),) != shape or len(axes) != len(shape):
+            raise Damaged(f"{path}: {name} is {list(shape)}; expected the sizes of its model, {axes}")
 
 
 def walk_of_both(t: Traces) -> Walk:
@@ -207,7 +233,7 @@ def weights_of_trace(words: Mapping[str, Any], path: Path) -> tuple[Arrays, tupl
     """The parameters of the model that was traced as float64, and what is to be said where they are not to be
     had.
     """
-    source = words.get("source")
+    source, shapes = words.get("source"), shapes_of(Config.from_json(words["config"]))
     for place in () if source is None else (Path(source), path.parent / source):
         run = is_file(place / "run.json")
         if run or is_file(place / CONFIG):
@@ -215,6 +241,8 @@ def weights_of_trace(words: Mapping[str, Any], path: Path) -> tuple[Arrays, tupl
                 params = weights_of(open_run(place))[1] if run else published_in(place, words)
             except PerefError as error:
                 return {}, (f"the weights were not read: {error}",)
+            if not {name: a.shape for name, a in params.items()}.items() <= shapes.items():
+                return {}, (f"the weights in {source} are those of another model; they are left out",)
             return {name: np.asarray(a, np.float64) for name, a in params.items()}, ()
     here = f"{source} is not here" if source else "the trace names no run"
     return {}, (f"{here}: what its weights make is compared with the reference's own numbers",)

@@ -61,7 +61,12 @@ def as_in_case(change: dict[str, Any], case: Case, this: Pass) -> Pass:
     """A pass with what is changed in a golden case changed in all layers that it is of."""
     cfg = this.cfg.with_encodings(lambda pe: hooked(pe, change, case) or pe)
     new = start_pass(PLAIN, cfg, this.params, this.at, memory=this.memory)
-    return replace(new, places=[placed(change, at, case) or at for at in new.places])
+    places, tables = [placed(change, at, case) or at for at in new.places], list(new.tables)
+    for n, (at, was) in enumerate(zip(places, new.places, strict=True)):
+        if at is not was:  # where others are seen there are other distances
+            distances = hooks.place_tables(PLAIN, cfg.layer(n).pe, new.inside[n], at)[1]
+            tables[n] = tables[n]._replace(distances=distances)
+    return replace(new, places=places, tables=tables)
 
 
 def of_tables(engine: Engine, layer: int) -> Iterator[Said]:
