@@ -16,7 +16,7 @@ from peref import runs, store
 from peref.config import Config
 from peref.environment import environment
 from peref.errors import Diverged, Misuse
-from peref.huggingface.keys import text_of
+from peref.huggingface.keys import json_object, text_of
 from peref.memory import check_weights
 from peref.model import PLAIN
 from peref.porting import load, names_of, one_or_two, unload
@@ -82,7 +82,7 @@ def export_run(
     if about is None or said is None:
         what = f"{run.folder} was not imported, and has no {CONFIG} to write"
         raise Misuse(f"{what}; export takes a run of import")
-    public = json.loads(said)
+    public = json_object(said, run.folder / "public" / CONFIG)
     theirs = unload(params, cfg, about["model"])
     if one_or_two(public, theirs) != cfg:
         differs = f"is another model than its {CONFIG} describes (encoding, options or length)"

@@ -22,7 +22,7 @@ A_CYCLE = {"type": "array", "items": {"type": "array", "minItems": 2, "prefixIte
 RECORD = fields(  # of run.json; what is in config and recipe their own classes know
     {
         "argv": NAMES,
-        "config": fields({"pe": A_CYCLE}, encoder=fields({"pe": A_CYCLE})),
+        "config": fields({"pe": A_CYCLE}, L=COUNT, encoder=fields({"pe": A_CYCLE})),
         "data": fields({"name": TEXT, "spec": TEXT, "sha256": TEXT}, longest=COUNT),
         "environment": OBJECT,
         "recipe": OBJECT,
@@ -39,7 +39,7 @@ RECORD = fields(  # of run.json; what is in config and recipe their own classes 
 )
 # of a checkpoint; the earliest do not say of which run, the next ones not which metrics
 META = fields({"step": COUNT, "metrics_bytes": COUNT}, run=TEXT, metrics_sha256=TEXT)
-VALIDATION = fields({"loss": NUMBER}, bpb=NUMBER, exact=NUMBER)
+VALIDATION = fields({"loss": NUMBER, "bpb": NUMBER}, exact=NUMBER)
 LINE = fields({"step": COUNT}, loss=NUMBER, rate=NUMBER, norm=NUMBER, valid=VALIDATION)  # of metrics.jsonl
 
 

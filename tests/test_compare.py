@@ -231,7 +231,8 @@ def test_the_report_is_one_file_made_from_its_document(compare, undrawn):
     "broken",
     [
         *("L", "lengths", "seeds", "entries", "recipe", "environment", "corpus"),
-        *({"L": "x"}, {"lengths": []}, {"seeds": 3}, {"entries": []}, {"entries": [1]}, {"environment": 5}),
+        *({"L": "x"}, {"lengths": []}, {"lengths": [0, 2, 4]}, {"seeds": 3}, {"entries": []}),
+        *({"entries": [1]}, {"environment": 5}),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """Published models as runs: read, evaluated, trained on, written back; a bad folder is told in one line."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from peref import model
+from peref.cli.generate import first_token
 from peref.config import Config
 from peref.errors import Damaged, Misuse
 from peref.evaluate import under, weights_of
@@ -24,8 +26,9 @@ from peref.imported import export_run, import_run
 from peref.parameters import init
 from peref.porting import config_of, load, unload
 from peref.porting.files import mapped, published
+from peref.records import sealed
 from peref.runs import open_run
-from peref.store import BFLOAT16, to_bfloat16
+from peref.store import BFLOAT16, save, to_bfloat16
 from peref.vocabulary import Vocabulary, damaged, vocabulary_of
 
 V, TEXT = 290, "Position enters a transformer; größer is longer. " * 40
@@ -261,6 +264,24 @@ def test_export_writes_back_what_was_read(theirs, capsys):
     assert cli(capsys, "export", "mine", "-o", "wide")[0] == 2
     cli(capsys, "train", "--steps", "1", "--len", "8", "--width", "16", "--heads", "2", "--data", "text.txt")
     assert "was not imported" in cli(capsys, "export", next((theirs.parent / "runs").iterdir()), "-o", "b")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(b"[", "config.json: not JSON"), (b"[]", "config.json: holds a list")]
+)
+def test_a_strange_config_with_its_own_digest_is_damage(theirs, capsys, text, said):
+    """A run folder may be anybody's, and its digests too."""
+    cli(capsys, "import", "theirs", "-o", "mine")
+    run = open_run("mine")
+    record, (arrays, meta) = run.record, run.checkpoint(0)
+    (run.folder / "public" / "config.json").write_bytes(text)
+    record["imported"]["files"]["config.json"] = hashlib.sha256(text).hexdigest()
+    (run.folder / "run.json").write_text(sealed(record))
+    save(run.folder / "ckpt" / "00000000.safetensors", arrays, meta | {"run": run.identity})
+    code, words = cli(capsys, "export", "mine", "-o", "back")
+    assert (code, said in words) == (1, True), words
+    with pytest.raises(Damaged, match=said):
+        first_token(run)
 
 
 def test_without_a_tokenizer_there_are_numbers(theirs, capsys, undrawn):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.faults import copied
+from peref.records import sealed
 from peref.runs import open_run
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--backend", "numpy", "--steps", "2", "--json"]
@@ -54,6 +56,25 @@ def test_a_damaged_run_is_told_beside_the_others(cli, trained):
     assert code == 0
     assert "damaged" in out
     assert trained[1] in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"L": "x"}, 'config.L is "x"; expected a whole number'),
+        ({"L": None}, "config.L is null"),
+        ({}, "4/12"),
+    ],
+)
+def test_a_strange_record_with_a_right_seal_is_told_beside_the_others(cli, tmp_path, change, said):
+    """Of a record without a length that is left out."""
+    run = copied(4, tmp_path)
+    record = run.record
+    del record["config"]["L"]
+    record["config"] |= change
+    (run.folder / "run.json").write_text(sealed(record))
+    code, out, err = cli("runs", run.folder)
+    assert (code, said in out) == (0, True), out + err
 
 
 def test_runs_are_removed_whole_and_no_others(cli, trained):

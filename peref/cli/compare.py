@@ -174,7 +174,7 @@ def read(path: Path) -> dict[str, Any]:
         lab.report_page(found, b"")
     except KeyError as error:
         raise Misuse(f"{path}: not a comparison.json: {error} is missing in it") from error
-    except (AttributeError, IndexError, *store.UNREADABLE) as error:
+    except (AttributeError, ArithmeticError, IndexError, *store.UNREADABLE) as error:
         what = f"{type(error).__name__}: {error}"
         raise Misuse(f"{path}: not a comparison.json: no table can be made of it ({what})") from error
     return found

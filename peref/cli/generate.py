@@ -1,6 +1,5 @@
 """generate: a trained model writes on from a prompt."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from peref.errors import Misuse, printable
 from peref.evaluate import differing, under
 from peref.exact_match import answer
 from peref.generate import check_generation, generate
+from peref.huggingface.keys import json_object
 from peref.model import check_tokens
 from peref.parameters import check, half_of
 from peref.porting.files import CONFIG
@@ -86,7 +86,8 @@ def command(given: Given) -> Document:
 def first_token(run: Run) -> np.ndarray:
     """What the decoder of an imported run begins with, [1]. Raises Misuse where its config.json is silent."""
     key = "decoder_start_token_id"
-    first = json.loads(run.public(CONFIG) or b"{}").get(key)
+    path = run.folder / "public" / CONFIG
+    first = json_object(run.public(CONFIG) or b"{}", path).get(key)
     if type(first) is not int:
         what = f"{key} is {first!r} in the {CONFIG} of {run.folder}"
         raise Misuse(f"{what}; write the token there, and import again")

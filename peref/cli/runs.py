@@ -46,7 +46,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     return {
         "run": str(folder),
         "encoding": ",".join(name for name, _ in record["config"]["pe"]),
-        "length": record["config"]["L"],
+        "length": record["config"].get("L"),
         "step": (run.checkpoints or [0])[-1],
         "steps": record["steps"],
         "val": valid,

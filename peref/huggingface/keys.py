@@ -19,6 +19,11 @@ def load_json(path: Path, what: str = "the config.json of a model") -> dict[str,
     """
     with explained(path, "read"):
         text = path.read_bytes()
+    return json_object(text, path, what)
+
+
+def json_object(text: bytes, path: Path, what: str = "the config.json of a model") -> dict[str, Any]:
+    """The JSON object in the bytes of a file, as load_json."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -183,7 +183,7 @@ def entries(plan: Plan) -> Iterator[Contender]:
                 yield Contender(f"{name}, {counted(plan.tuned, 'step')} more", cfg, short, parent=parent)
 
 
-def mark(config: Any, recipe: Any, text: str, backend: str, parent: str | None) -> str:
+def mark(config: Any, recipe: Any, text: str, backend: str | None, parent: str | None) -> str:
     """A digest of all that a run is: model, recipe, digest of its text, backend, and that of the weights that
     it began with.
     """
@@ -195,7 +195,7 @@ def shelf(root: Path) -> dict[str, Run]:
     known: dict[str, Run] = {}
     for run in runs_in(root):
         record = open_run(run.folder).record
-        about = record["data"]["sha256"], record["environment"]["backend"]
+        about = record["data"]["sha256"], record["environment"].get("backend")
         one = mark(record["config"], record["recipe"], *about, record.get("parent", {}).get("sha256"))
         if one not in known or run.folder.name.endswith(one):
             known[one] = run

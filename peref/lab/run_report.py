@@ -97,8 +97,9 @@ def through(points: list[tuple[float, float]], name: str) -> Curve:
 
 def learning(run: Looked) -> list[Curve]:
     """Training loss, means of equal parts, and what validations found."""
-    steps = np.array([line["step"] for line in run.metrics])
-    nats = np.array([line["loss"] for line in run.metrics])
+    trained = [line for line in run.metrics if "loss" in line]
+    steps = np.array([line["step"] for line in trained])
+    nats = np.array([line["loss"] for line in trained])
     parts = [part for part in np.array_split(np.arange(len(steps)), POINTS) if part.size]
     bits = [in_units(float(nats[part].mean()))["bpb"] for part in parts]
     valid = [(line["step"], line["valid"]["bpb"]) for line in run.metrics if "valid" in line]
