@@ -24,14 +24,15 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from benchmarks.faults import ROOT, SOUND, TRAIN, Mutant, copied, everything, new_folder, said, without
+from benchmarks.faults import CFG, ROOT, SOUND, TRAIN, Mutant, copied, everything, new_folder, said, without
 from benchmarks.faults.flipped import GOLDEN
 from benchmarks.faults.sealed import changed
 from peref import data, huggingface, records, runs, vocabulary
+from peref.cli import compare, trace
 from peref.cli.sweep import sheet_of, sweep_of
 from peref.errors import PerefError
 from peref.evaluate import model_of
-from peref.golden.judge import process
+from peref.golden.judge import matrix, process, selection, tables
 from peref.golden.spec import checksums, files
 from peref.golden.spec.book import Book
 from peref.parameters import init
@@ -39,6 +40,7 @@ from peref.porting import config_of, load, pair_of, unload
 from peref.porting.files import published
 from peref.recipe import Recipe
 from peref.store import tensor_file
+from peref.trace_diff.first import first_difference, said_of_trace
 
 COUNT, FILES = 400, 50
 SECONDS, ROOM = 5, 1 << 30  # of CPU, and bytes of memory that reading a file may take
@@ -111,6 +113,37 @@ set = "base=100.0"
 pe = "pi"
 set = "factor=2"
 """
+COMPARISON = {
+    **{"L": 4, "lengths": [2, 4, 8], "bytes": 16, "text": "text.txt", "protocol": "side by side", "cut": "2"},
+    **{"corpus": "0", "seeds": [0], "recipe": {"steps": 4, "batch": 2}, "environment": {"backend": "numpy"}},
+    "entries": [
+        {"label": name, "seed": 0, "run": name, "memory": {"token": 8.0, "state": 0.0}}
+        | {"cells": {n: [1.5, 2.5, 1.0, 3.0, worse, 2.0, 1.0, 0.5] for n in ("2", "4", "8")}}
+        | {"cut": [1.0, 2.0, 1.5, 2.5, 1.0, 3.0, 2.0, 1.0]}
+        for name, worse in (("rope", 1.0), ("alibi", 2.0))
+    ],
+}
+SHARES = {"exact": 0.5, "low": 0.2, "high": 0.8, "tokens_right": 0.7, "right": "01"}
+ANSWERED = {
+    **{"L": 2, "lengths": [2, 4], "task": "reverse", "words": "reverse it", "samples": 2, "corpus": "0"},
+    **{"seeds": [0], "recipe": {"steps": 4, "batch": 2, "rate": 1e-3}, "environment": {"backend": "numpy"}},
+    "entries": [
+        {
+            "label": name,
+            "seed": 0,
+            "run": name,
+            "memory": {"token": 8.0, "state": 0.0},
+            "rows": [SHARES | {"length": n} for n in (2, 4)],
+        }
+        | {"effective": {"length": None, "at_least": False}, "config": {"layers": 1, "C": 16, "H": 2}}
+        for name in ("rope", "alibi")
+    ],
+}
+XFAIL = f"""{GOLDEN}.*:expected.* # known
+sincos_2d.formula/table.basic:table # why
+
+# a comment
+"""
 VECTORS = ("inputs.safetensors", "expected.safetensors")
 ANSWER = {"status": "ok", "seq": 1, "reason": "", "message": "no", "raised": "ValueError"}
 WORDS = (b"\0", b"\xff\xfe", b"..", b"/", b"9" * 400, b"1e999", b"NaN", b"-", b"[" * 3000, b'{"a":1,"a":2}')
@@ -161,6 +194,18 @@ def sound() -> Path:
     (top / "public" / "tokenizer.json").write_text(json.dumps(TOKENIZER))
     (top / "answer.json").write_text(json.dumps(ANSWER))
     (top / "SWEEP.toml").write_text(SWEEP)
+    (top / "comparison.json").write_text(json.dumps(COMPARISON))
+    (top / "answered.json").write_text(json.dumps(ANSWERED))
+    (top / "place.json").write_text(json.dumps({"positions": [*range(7)], "seg": [[1] * 4 + [2] * 3]}))
+    (top / "tokens.txt").write_text("1, 2 3 200 0 9 7")
+    (top / "xfail.txt").write_text(XFAIL)
+    shutil.copy(golden / GOLDEN / VECTORS[1], top / "theirs.safetensors")
+    report = ["--golden", golden, "--report", f"json:{top / 'report.json'}"]
+    assert said("check", top / "theirs.safetensors", *report)[0] == 0
+    traced = ["--prompt", "the cat", "-o", top / "trace.safetensors"]
+    assert said("trace", top / "run", *traced)[0] == 0
+    (top / "trace.json").unlink()
+    shutil.copy(top / "trace.safetensors", top / "other.safetensors")
     return top
 
 
@@ -237,6 +282,23 @@ def read_sweep(path: Path) -> None:
     sweep_of(sheet_of(SimpleNamespace(file=str(path), runs=str(path.parent / "runs"))))
 
 
+def read_reports(path: Path) -> None:
+    found = matrix.read_reports([path])
+    tables.markdown(found), tables.matrix_page(found), matrix.matrix_data(found)
+
+
+def read_expected(path: Path) -> None:
+    """Against the golden files beside it alone, which are soon read."""
+    beside = SimpleNamespace(folder=lambda name: path.parent / name)
+    with mock.patch("peref.golden.judge.selection.share", beside):
+        selection.expected_failures(path, Book(path.parent / "golden"))
+
+
+def read_trace(path: Path) -> None:
+    if words := said_of_trace(path):
+        first_difference(path, path.with_name("other.safetensors"), words)
+
+
 Reader = tuple[str, tuple[str, ...], Callable[[Path], Any], list[Any] | None]
 # form and paths of the files, reader, command on a path
 READERS: dict[str, Reader] = {
@@ -283,6 +345,32 @@ READERS: dict[str, Reader] = {
         [*TRAIN.split(), "--steps", 1, "--backend", "numpy", "--data", "PATH"],
     ),
     "sweeps": ("toml", ("SWEEP.toml",), read_sweep, ["sweep", "PATH", "--dry-run"]),
+    "reports": ("json", ("report.json",), read_reports, ["matrix", "PATH"]),
+    "traces": ("trace", ("trace.safetensors",), read_trace, ["diff", "PATH", "in/other.safetensors"]),
+    "comparisons": (
+        "json",
+        ("comparison.json", "answered.json"),
+        compare.read,
+        ["compare", "--again", "PATH"],
+    ),
+    "places": (
+        "json",
+        ("place.json",),
+        lambda path: trace.placed(CFG, 7, str(path)),
+        ["trace", "in/run", "--prompt", "the cat", "-o", "runs/x.safetensors", "--place", "PATH"],
+    ),
+    "tokens": (
+        "bytes",
+        ("tokens.txt",),
+        lambda path: trace.numbers(str(path)),
+        ["trace", "in/run", "--tokens", "PATH", "-o", "runs/x.safetensors"],
+    ),
+    "xfail": (
+        "lines",
+        ("xfail.txt",),
+        read_expected,
+        ["check", "in/theirs.safetensors", "--golden", "in/golden", "--xfail", "PATH"],
+    ),
     "candidates": (
         "tensors",
         ("public/model.safetensors",),
@@ -413,12 +501,26 @@ def spoil_toml(data: bytes, draw: random.Random) -> bytes:
     return "\n".join(lines).encode()
 
 
+def spoil_trace(data: bytes, draw: random.Random) -> bytes:
+    """What it says of itself, or as spoil_tensors."""
+    if draw.random() < 0.3:
+        return spoil_tensors(data, draw)
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    note = json.loads(header["__metadata__"]["peref"])
+    changed(note["meta"], draw)
+    header["__metadata__"]["peref"] = json.dumps(note)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
+
+
 FORMS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "bytes": spoil_bytes,
     "json": spoil_json,
     "sealed": spoil_sealed,
     "config": spoil_config,
     "tensors": spoil_tensors,
+    "trace": spoil_trace,
     "lines": spoil_lines,
     "toml": spoil_toml,
 }

@@ -1,5 +1,6 @@
-"""run.json and checkpoints with a right seal and strange contents: values of another kind, other names,
-shapes and dtypes. Every command either works or says in words what is wrong, and never that peref has a bug.
+"""run.json, metrics.jsonl and checkpoints with a right seal and strange contents: values of another kind,
+other names, shapes and dtypes. Every command either works or says in words what is wrong, and never that
+peref has a bug.
 """
 
 import contextlib
@@ -26,8 +27,8 @@ MUTANTS: dict[str, Mutant] = {
 
 
 class Case(NamedTuple):
-    """Whose run it is, one of MODELS; what is strange: the record or a checkpoint; which command meets it;
-    what it is drawn from.
+    """Whose run it is, one of MODELS; what is strange: the record, a line or a checkpoint; which command
+    meets it; what it is drawn from.
     """
 
     run: str
@@ -38,7 +39,8 @@ class Case(NamedTuple):
 
 def cases(draw: random.Random, count: int) -> list[Case]:
     """Records twice as often as checkpoints."""
-    kinds, commands = ["record", "record", "arrays", "meta"], ["train", "eval", "generate", "show"]
+    kinds = ["record", "record", "lines", "arrays", "meta"]
+    commands = ["train", "eval", "generate", "show", "runs", "report", "trace"]
     lists = ["text", "masked", "task"], kinds, commands
     return [Case(*map(draw.choice, lists), draw.randrange(10**9)) for _ in range(count)]
 
@@ -53,6 +55,9 @@ def fault(case: Case, folder: Path, mutant: Mutant = SOUND) -> str:
         "eval": ["eval", run.folder, "--len", 8, *count, "--backend", "numpy"],
         "generate": ["generate", run.folder, *tokens, "--backend", "numpy"],
         "show": ["show", "--run", run.folder, "-o", folder / "alibi.svg"],
+        "runs": ["runs", run.folder],
+        "report": ["report", run.folder, "--bytes", 50, "-o", folder / "x.html", "--backend", "numpy"],
+        "trace": ["trace", run.folder, "--prompt", "the cat", "-o", folder / "x.safetensors"],
     }[case.command]
     change = spoil(run, case.what, draw)
     signal.signal(signal.SIGALRM, late)
@@ -78,6 +83,10 @@ def spoil(run: runs.Run, what: str, draw: random.Random) -> str:
     if what == "record":
         words = changed(record, draw)
         (run.folder / "run.json").write_text(records.sealed(record))
+    if what == "lines":
+        lines = dict(enumerate(run.metrics.read()))
+        words = changed(lines, draw)
+        run.metrics.path.write_text("".join(f"{store.canonical(line)}\n" for line in lines.values()))
     for step, (arrays, meta) in checkpoints.items():
         with contextlib.suppress(PerefError):  # of a strange record there may be none
             meta["run"] = run.identity
