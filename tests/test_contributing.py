@@ -86,7 +86,8 @@ def test_what_the_page_says_is_all_it_takes(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
     written = {path for path, data in contents(clone).items() if before.get(path) != data}
     made = {f"golden/{which}/{NAME}/{file}" for which in ("core", "full") for file in (*VECTORS, SUMS)}
-    assert written == {*FILES, *made, "golden/SPEC.md", "README.md", "docs/checking.md", "docs/encodings.md"}
+    pages = {"golden/SPEC.md", "README.md", "docs/checking.md", "docs/encodings.md", "CHANGELOG.md"}
+    assert written == {*FILES, *made, *pages}
     tests, *others = commands(f"-k {NAME}")
     kernels = {"NUMBA_DISABLE_JIT": "0"}  # those of every checkout with the same code: test_kept.py
     done = python(clone, *tests.split(), **kernels)

@@ -432,7 +432,7 @@ def test_the_command_makes_one_encoding_and_says_what_it_did(tmp_path):
     }
     assert run("--only", "sinusoidal", folder=tmp_path / "g") == (
         0,
-        "everything agrees with what is written; nothing was changed\n",
+        "everything agrees with what is written; no case was changed\n",
     )
     code, text = run("--only", "sinusoidl", folder=tmp_path / "g")
     assert (code, text) == (

@@ -33,6 +33,7 @@ from peref.cli.app import group
 from peref.cli.signals import SIGNAL_WORDS, Interrupted, Signals
 from peref.config import Config
 from peref.encodings import HOOKS, get, names
+from peref.golden import SPEC_VERSION
 from peref.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -542,6 +543,23 @@ def test_the_command_gives_those_codes(args, code, tmp_path, monkeypatch):
     assert cli.run(args, Signals()) == code
 
 
+def with_count(page):
+    """CHANGELOG.md with as many encodings as there are."""
+    return re.sub(r"^- \d+ position encodings", f"- {len(names())} position encodings", page, flags=re.M)
+
+
+def test_the_changelog_counts_the_encodings():
+    page = (ROOT / "CHANGELOG.md").read_text()
+    assert "position encodings over six hooks" in page
+    assert page == with_count(page), "python tests/test_readme.py writes how many there are"
+
+
+def of_this_version(page):
+    """The page with the version of the golden files where it speaks of one, in what is left as it was too."""
+    page = re.sub(r'(spec |"spec":")[\d.]+', rf"\g<1>{SPEC_VERSION}", page)
+    return re.sub(r"(\(version |is version )[\d.]+", rf"\g<1>{SPEC_VERSION.rpartition('.')[0]}", page)
+
+
 if __name__ == "__main__":
     for page, rows_of in {"README.md": links, "docs/encodings.md": table}.items():
         before, _, rest = PAGES[page].partition(START)
@@ -553,4 +571,6 @@ if __name__ == "__main__":
         now = f"$ {line}\n{printed(PAGES[page], line)}"
         PAGES[page] = TRANSCRIPT.sub(lambda m, now=now, line=line: now if m[1] == line else m[0], PAGES[page])
     for page in ("README.md", "docs/encodings.md", "docs/checking.md", WALK):
-        (ROOT / page).write_text(PAGES[page])
+        (ROOT / page).write_text(of_this_version(PAGES[page]))
+    for page, change in {"golden/README.md": of_this_version, "CHANGELOG.md": with_count}.items():
+        (ROOT / page).write_text(change((ROOT / page).read_text()))

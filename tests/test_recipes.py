@@ -45,6 +45,12 @@ def test_every_encoding_has_its_recipes():
     assert recipes.files() == sorted(names())
 
 
+def test_what_has_no_recipe_is_told_to_write_one():
+    """The file, and where it is said what stands in it."""
+    with pytest.raises(FileNotFoundError, match=r"no tests/recipes/nobody\.py; CONTRIBUTING\.md says what"):
+        recipes.module("nobody")
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_file_of_recipes_is_of_its_encoding(name):
     """Each level at its default, and a reason, a sentence, for every case."""

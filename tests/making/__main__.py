@@ -41,4 +41,4 @@ except PerefError as error:
 for place in written:
     print(f"written: {place}")
 if not written:
-    print("everything agrees with what is written; nothing was changed")
+    print("everything agrees with what is written; no case was changed")

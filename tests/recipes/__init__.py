@@ -29,7 +29,10 @@ def files():
 
 
 def module(name):
-    """The file of encoding `name`."""
+    """The file of encoding `name`. Raises FileNotFoundError, with what to do, where there is none."""
+    if not (Path(__file__).parent / f"{name}.py").is_file():
+        what = "CONTRIBUTING.md says what a recipe has"
+        raise FileNotFoundError(f"there is no tests/recipes/{name}.py; {what}")
     return import_module(f"recipes.{name}")
 
 

@@ -322,6 +322,7 @@ def together(name, *settings, flag=None, first=1, packed=False, again=(), more=(
     why = "Options and facts are away from their defaults together: what is ignored shows beside the others."
     scored = e.hook in ("bias", "score", "attend")
     flag = flag or ("position.counted" if scored and e.axes is not None else "option")
+    there = set()
     for level in (level for level in LEVELS_OF_HOOK[e.hook] if level != "table"):
         places = dict(away(name, level))
         for number, given in enumerate((*settings, *more), first):
@@ -335,8 +336,13 @@ def together(name, *settings, flag=None, first=1, packed=False, again=(), more=(
                     usual = () if (e.hook, level) == ("rotate", "op") else (first,)
                     wanted = number in dict(again).get(level, usual)
                 if wanted:
+                    there.add(number)
                     slug = f"together-{number}{place}"
                     yield case(name, level, slug, why, flag, **facts | sizes | few, options=given)
+    for number, given in enumerate((*settings, *more), first):
+        if number not in there:
+            what = f"together-{number} ({given}) is in no case; name {number} in `again`, for the level"
+            raise ValueError(f"tests/recipes/{name}.py: {what}")
 
 
 def reading(name, words, *, facts=None, rewrite=None, **options):

@@ -4,7 +4,7 @@ go by file.
 One JSON object a line, without blanks and with its keys in the order shown, so that a program without a JSON
 library finds its way:
 
-    > {"cmd":"hello","protocol":1,"spec":"0.19.0","dir":"/tmp/run"}
+    > {"cmd":"hello","protocol":1,"spec":"X.Y.Z","dir":"/tmp/run"}
     < {"ok":true,"implementation":{"name":"mine"},
        "supports":{"ops":["rope.table","rope.op"],"dtypes":["f32"],"vjp":false}}
     > {"cmd":"case","seq":7,"text":"case-7.txt","in":"in-7.safetensors","out":"out-7.safetensors",
