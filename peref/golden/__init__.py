@@ -9,4 +9,4 @@ judge      the verdict on somebody's tensors, function or program; laws and refu
 What makes golden/ itself lies outside, in tests/making, where the witnesses are.
 """
 
-SPEC_VERSION = "0.19.0"
+SPEC_VERSION = "0.20.0"
