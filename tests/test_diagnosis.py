@@ -796,6 +796,26 @@ def test_a_part_of_a_sum_is_what_one_use_hands_back(book, case, other, sure):
 
 
 @pytest.mark.parametrize(
+    ("case", "name", "axis", "n", "words"),
+    [
+        ("rwkv6.op/default", "vjp.param.bonus", 0, 1, "sequence in shares 0, 1, expected"),
+        ("shaw.attn/default", "vjp.param.value", 1, 0, "head in shares 1, 0, 0, 0, 0, 0, expected"),
+    ],
+)
+def test_a_derivative_of_one_sequence_or_head_alone(book, case, name, axis, n, words):
+    """However little is lost; where heads share a parameter, each of them counts."""
+    kept = lambda x: x * (np.arange(x.shape[axis]) == n).reshape(-1, *[1] * (x.ndim - 1 - axis))
+
+    def lost(case, a):
+        one = {n: kept(x) if n.startswith("cotangent.") else x for n, x in a.items()}
+        return expected(case, a) | {name: expected(case, one)[name]}
+
+    first = weighed([Answer(*wrong(book, lost, case)[0])])[0]
+    assert (first.trap.flag, first.whole and first.alone) == ("grad.sum", True), first
+    assert f"{name} has the parts of each {words}" in first.trap.words
+
+
+@pytest.mark.parametrize(
     ("case", "op", "sure"),
     [
         ("gated_deltanet.op/default", "softplus", False),

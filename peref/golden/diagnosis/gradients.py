@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.answer import NEARLY, WIDE, Answer, Clue, Guess, Trap, guess
 from peref.golden.diagnosis.attention import GROUPINGS
 from peref.golden.diagnosis.engine import DERIVATIVES, family, on_case
 from peref.golden.diagnosis.pairs import rotation_of
@@ -152,19 +152,18 @@ def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[tuple[str, str
         yield "grad.time", f"{name} comes a token late or early", 1
         return
     case = answer.case
-    if case is None or not answer.far(name):
+    if case is None or not (answer.far(name) or answer.got[name].dtype in WIDE):
         return
     if name.startswith("vjp.param.") and (rows := cut_off(answer, name, x, g)):
         yield "grad.zero", f"{name} is zero in {rows}, and right in all others", 1
     elif words := overwritten(answer, name):
         yield "grad.sum", f"{name}: {words}", 1
-    else:
-        rotated = list(of_rotation(answer, name, x, g)) if case.hook == "rotate" else []
-        yield from rotated
+    elif words := of_parts(answer, name, x):
+        yield "grad.sum", f"{name} has the parts of each {words}, expected 1 of each", 1
+    elif answer.far(name):
+        yield from of_rotation(answer, name, x, g) if case.hook == "rotate" else ()
         logits = case.level == "attn" and name in ("vjp.q", "vjp.k") and answer.right("vjp.v")
-        if words := of_parts(answer, name, x):
-            yield "grad.sum", f"{name} has the parts of each {words}, expected 1 of each", 1
-        elif logits and case.hook not in ("attend", "score"):
+        if logits and case.hook not in ("attend", "score"):
             yield "grad.softmax", f"{name} is wrong, and the derivative of the values is right", 0.5
 
 
@@ -199,7 +198,9 @@ def of_parts(answer: Answer, name: str, x: Any) -> str:
     given = {n: y for n, y in answer.a.items() if n.startswith("cotangent.")}
     axes = [("sequence", 0, case.B)] if case.B > 1 and all(len(y) == case.B for y in given.values()) else []
     if case.level == "attn" and case.H > case.G:
-        axes.append(("head", 1, case.H // case.G))
+        axes.append(("head of a group", 1, case.H // case.G))
+    if case.level == "attn" and name.startswith("vjp.param."):
+        axes.append(("head", 1, case.H))
     for what, axis, count in axes:
         parts = []
         for n in range(count):
@@ -211,7 +212,7 @@ def of_parts(answer: Answer, name: str, x: Any) -> str:
         shares = np.linalg.lstsq(flat, x.ravel(), rcond=None)[0]
         apart = np.ptp(shares) > NEARLY and np.linalg.matrix_rank(flat) == count
         if apart and answer.near(name, (flat @ shares).reshape(x.shape)):
-            return f"{what} in shares {', '.join(f'{share:.3g}' for share in shares)}"
+            return f"{what} in shares {', '.join(f'{round(share, 3) + 0:g}' for share in shares)}"
     return ""
 
 
