@@ -815,6 +815,12 @@ def test_a_derivative_of_one_sequence_or_head_alone(book, case, name, axis, n, w
     assert f"{name} has the parts of each {words}" in first.trap.words
 
 
+def test_sinks_that_are_scaled(book):
+    other = lambda case, a: expected(case, a | {"param.sinks": a["param.sinks"] * case.D**-0.5})
+    first = weighed([Answer(*wrong(book, other, "none.attn/sinks")[0])], probes=False)[0]
+    assert (first.trap.flag, first.whole and first.alone) == ("sinks.scaled", True), first
+
+
 @pytest.mark.parametrize(
     ("case", "op", "sure"),
     [

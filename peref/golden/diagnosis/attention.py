@@ -132,7 +132,7 @@ SEEN = tuple(
         ("a token sees what is after it alone", lambda see, t, s, c: s >= t, sees_past),
     )
 )
-NO_SINKS = {"inputs": lambda a, c: {"param.sinks": a["param.sinks"] - np.inf}}
+sunk = lambda change: {"inputs": lambda a, c: {"param.sinks": change(a["param.sinks"], c)}}
 WHO_SEES = (
     *(
         Row(DOCUMENTS, words, {"place": lambda at, c, change=change: {"seg": change(at.seg)}}, packed)
@@ -144,7 +144,8 @@ WHO_SEES = (
     *SEEN,
     *rows("mask.window", "see", BLOCKS, in_window),
     *rows("mask.window", "place", WINDOWS, in_window),
-    Row("sinks.ignored", "your heads have no sinks", NO_SINKS, has_sinks),
+    Row("sinks.ignored", "your heads have no sinks", sunk(lambda s, c: s - np.inf), has_sinks),
+    Row("sinks.scaled", "your sinks are scaled as logits are", sunk(lambda s, c: s * c.D**-0.5), has_sinks),
     *(
         Row("gqa.order", words + alone, reading(order, which), in_groups)
         for which, alone in (("kv", ""), ("k", " (keys alone)"), ("v", " (values alone)"))
