@@ -137,6 +137,7 @@ def test_the_links_are_all_there():
         (2, "leaves first"),
         (15, "left before"),
         (1, "never reads"),
+        (15, "slow"),
         (10, "full disk"),
         (24, "closed"),
         (0, "left before"),

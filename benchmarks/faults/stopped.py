@@ -42,10 +42,12 @@ TRAIN = f"""train --pe alibi --width 16 --heads 2 --layers 1 --len 32 --batch 2 
 --data text.txt --steps {STEPS} --save-every 7 --valid-every 11""".split()
 EVAL = ["eval", "--len", "512", "--bytes", "8000", "--data", "long.txt"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
-READERS = ("reads", "leaves first", "leaves after", "left before", "never reads", "full disk", "closed")
+READERS = ("reads", "leaves first", "leaves after", "left before", "never reads", "slow", "full disk")
+READERS += ("closed",)
 WORK = (*("training",) * 7, *("evaluating",) * 2, "compiling")
 QUICK = OFTEN[2:8]  # kernels that are soon compiled
 COUNT = 500
+SLOW = "import os, time\nwhile os.read(0, 9999):\n    time.sleep(0.1)"  # a full pipe takes it 0.7 s
 ALONE = """
 import json, sys, time
 from pathlib import Path
@@ -214,7 +216,7 @@ def opened(kind: str, folder: Path) -> tuple[int, Any]:
     if kind in ("full disk", "closed"):
         return os.open("/dev/full" if kind == "full disk" else os.devnull, os.O_WRONLY), None
     read, write = os.pipe()
-    if kind == "never reads":  # nor has before: there is no room
+    if kind in ("never reads", "slow"):  # nor has before: there is no room
         os.set_blocking(write, False)
         with contextlib.suppress(BlockingIOError):
             while os.write(write, bytes(1 << 16)):
@@ -222,9 +224,10 @@ def opened(kind: str, folder: Path) -> tuple[int, Any]:
         os.set_blocking(write, True)
     if kind in ("never reads", "left before"):
         return write, read
-    tee = subprocess.Popen(["tee", str(folder / "log")], stdin=read, stdout=subprocess.DEVNULL)
+    argv = [sys.executable, "-c", SLOW] if kind == "slow" else ["tee", str(folder / "log")]
+    process = subprocess.Popen(argv, stdin=read, stdout=subprocess.DEVNULL)
     os.close(read)
-    return write, tee
+    return write, process
 
 
 def stop(case: Case, folder: Path, pid: int, reader: Any) -> bool:
