@@ -39,7 +39,7 @@ NORMED = {"norm1": "normed", "norm_cross": "cross_normed", "norm2": "ffn_normed"
 
 
 def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
-    """The norm of this name, of the model's kind unless said."""
+    """x [...,N] through the norm of this name with weight [N], of the model's kind unless said."""
     weight, bias = of_norm(this, w, name, x)
     if (kind or this.cfg.norm) == "rms":
         return this.be.rms_norm(x, weight, eps=this.cfg.eps)
@@ -84,7 +84,7 @@ def linear(this: Pass, w: Arrays, name: str, x: Any) -> Any:
 
 
 def embed(this: Pass, tokens: Any) -> Any:
-    """What enters the first layer."""
+    """What enters the first layer, [B,T,C], of tokens [B,T]."""
     x = this.be.take(this.params["embed.weight"], this.be.place(tokens))  # [B,T,C]
     x = times(x, this.cfg.embed_factor)
     x = hooks.with_position(this.cfg.encoding(0), this.inside[0], x, this.there.i)  # [B,T,C]
@@ -92,7 +92,9 @@ def embed(this: Pass, tokens: Any) -> Any:
 
 
 def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
-    """x [B,T,C] after a layer, and the layer's cache `old` with these tokens; None where nothing is kept."""
+    """x [B,T,C] after a layer, and the layer's cache `old` with these tokens; None where nothing is kept. A
+    pair x is to be added first: the layer before has left its sum to this one (feed_forward).
+    """
     if this.tables[layer].token:
         return one_token(this, layer, x, old or {})
     w, sublayer = this.weights[layer], mixer if this.cfg.encoding(layer).mix else self_attention
@@ -256,7 +258,7 @@ def last_norm(this: Pass, x: Any) -> Any:
 
 
 def head(this: Pass, x: Any) -> Any:
-    """Logits of what leaves the last layer, x [B,T,C]."""
+    """Logits [B,T,V] of what leaves the last layer, x [B,T,C]."""
     cfg, p = this.cfg, this.params
     x = last_norm(this, x)  # [B,T,C]
     x = this.be.linear(x, p["embed.weight" if cfg.tied else "head.weight"], p.get("head.bias"))  # [B,T,V]

@@ -4,8 +4,8 @@
     out    = softmax(logits) v
 
 `at` is the place of both (place.py), or of queries and keys of two sequences (cross.py), without a table. A
-cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head
-h reads key-value head h // (H/G).
+cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head h reads key-value
+head h // (H/G).
 """
 
 from peref.ops.distance import collected, laid
@@ -130,8 +130,10 @@ def probabilities_backward(p, dp):
 probabilities = Op(probabilities_forward, probabilities_backward)
 
 
-def sunk_forward(s, sinks, *, at):  # [B,H,T,S], [H]
-    """`probabilities` with one more logit in each row, sinks [H], whose weight goes nowhere."""
+def sunk_forward(s, sinks, *, at):
+    """`probabilities` of the logits s [B,H,T,S] with one more in each row, sinks [H], whose weight goes
+    nowhere: p [B,H,T,S].
+    """
     xp = namespace(s)
     seen, sink = xp.where(at.see, s, -xp.inf), sinks[:, None, None].astype(s.dtype)  # 1
     top = xp.maximum(seen.max(-1, keepdims=True), sink)
@@ -152,14 +154,14 @@ sunk = Op(sunk_forward, sunk_backward)
 
 
 def weigh_forward(p, v, *, matmul=matmul):
-    """p v, [B,H,T,D], of the probabilities p [B,H,T,S] and the values v [B,G,S,D]."""
+    """p v [B,H,T,D], of the probabilities p [B,H,T,S] and the values v [B,G,S,D]."""
     B, H, T, _ = p.shape
     return matmul(grouped(p, v.shape[1]), v).reshape(B, H, T, v.shape[-1]), (p, v, matmul)
 
 
 def weigh_backward(saved, dy):
-    """The gradients of the weights [B,H,T,S], dy v', and of v [B,G,S,D], p' dy summed over the heads that
-    read it.
+    """The gradients of the probabilities p [B,H,T,S], dy v', and of v [B,G,S,D], p' dy summed over the heads
+    that read it.
     """
     p, v, matmul = saved
     dy = grouped(dy, v.shape[1])
