@@ -521,6 +521,11 @@ def test_what_is_asked_of_one_encoding_reads_that_one(book, capsys, tmp_path, mo
         read.clear()
         cli(capsys, "check", *line.split())
         assert set(read) == wanted, line
+    entry = book.entries["rope.op/default"]
+    out = dumped(tmp_path / "out.safetensors", tensors_of(entry, lambda c, a: {"q_rotated": a["q"]}))
+    read.clear()
+    assert cli(capsys, "diff", GOLDEN / "core" / "rope" / "expected.safetensors", out)[0] == 1
+    assert set(read) == {"rope"}
 
 
 @pytest.fixture(scope="module")

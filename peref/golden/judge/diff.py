@@ -110,7 +110,8 @@ def diagnosed_failures(
     folder = next((place for place in (first, *first.resolve().parents[:3]) if versioned(place)), None)
     if found.rule != "golden" or not found.differ or folder is None:
         return None, Report()
-    book, mine, theirs = Book(folder), read_tensors(first), read_tensors(second)
+    mine, theirs = read_tensors(first), read_tensors(second)
+    book = Book(folder).of({name.partition(".")[0] for name in mine})
     outputs = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
     given = {name: theirs[name] for name in outputs & mine.keys() & theirs.keys()}
     return folder, check_tensors(book, given, Pick(), limit=limit)
