@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text()
 PLAYED = """#!/usr/bin/env bash
 said="${0##*/}${*:+ $*}"
 echo "$said" >>log
+echo "${PIP_COMPILE-1} $said" >>compiled
 case "$said" in
     "python -m venv .venv") mkdir -p .venv/bin; echo 'echo activated >>log' >.venv/bin/activate ;;
     pytest*) echo "$SUMMARY" ;;
@@ -74,6 +75,16 @@ def test_it_runs_the_line_of_the_readme(ran):
     set_up = [c for c in called if not c.startswith(("ruff", "mypy", "python tests/"))]
     assert [c if c != "activated" else ". .venv/bin/activate" for c in set_up] == said
     assert f"\n{LINE} " in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_pip_alone_compiles_no_module(ran, tmp_path):
+    """Python compiles what is imported; what tests install is compiled as ever."""
+    ran()
+    compiled = (tmp_path / "compiled").read_text().splitlines()
+    assert {line[2:] for line in compiled if line.startswith("0")} == {
+        "python -m venv .venv",
+        "pip install -e .[test]",
+    }
 
 
 def test_an_environment_that_is_there_is_left_alone(ran, tmp_path):
