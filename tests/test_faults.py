@@ -159,7 +159,7 @@ def test_a_signal_loses_no_step_whoever_reads(number, reader):
 )
 def test_a_guard_of_signals_that_is_away_is_noticed(mutant, case, monkeypatch):
     """In a training that saves no step by itself: one would hide that no signal has saved it."""
-    monkeypatch.setattr(STOPPED, "PATIENCE", 4)
+    monkeypatch.setattr(STOPPED, "PATIENCE", 2)
     monkeypatch.setattr(STOPPED, "TRAIN", [*STOPPED.TRAIN, "--save-every", "80"])
     assert tried(STOPPED.fault, STOPPED.Case(*case, 12), STOPPED.MUTANTS[mutant])
 
