@@ -20,11 +20,19 @@ def words_of(name):
     return json.loads(json.dumps(EVERY[name].words(), allow_nan=False))
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def rounded(function, kind):
+    """A function whose inputs and outputs are of a dtype, and which computes at least in float32."""
+    if kind != np.float16:
+        return function
+    in_dtype = lambda a, of, to: {n: x.astype(to) if x.dtype == of else x for n, x in a.items()}
+    return lambda case, a: in_dtype(function(case, in_dtype(a, kind, np.float32)), np.float32, kind)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("name", names())
 def test_peref_keeps_them(name, kind):
     for law in import_module(f"recipes.{name}").LAWS:
-        assert law_verdict(words_of(law.id), reference, kind) == (True, "holds"), law.id
+        assert law_verdict(words_of(law.id), rounded(reference, kind), kind) == (True, "holds"), law.id
 
 
 def test_ids_and_laws():
@@ -113,6 +121,12 @@ def test_a_wrong_implementation_breaks_it(law):
     for kind in (np.float64, np.float32):
         held, words = law_verdict(words_of(name), wrong, kind)
         assert (held, said in words) == (False, True), words
+
+
+def test_far_positions_excuse_no_more_than_float32_loses():
+    """In float16 64 roundings times the position would be more than the numbers themselves."""
+    name, wrong, _ = BREAKS["composition"]
+    assert law_verdict(words_of(name), rounded(wrong, np.float16), np.float16)[0] is False
 
 
 def test_nothing_is_claimed_and_nothing_is_right():

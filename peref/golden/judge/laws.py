@@ -17,9 +17,9 @@ held against one another.
     order        without positions and mask, tokens in another order give outputs in that order
 
 Each is evaluated on a function(case, inputs) -> outputs, as `check --impl` has it; inputs are drawn as those
-of the golden cases are. Two numbers are equal within LIMIT u (1 + P) times the largest of their tensor, u the
-unit roundoff (float32's below float32) and P the largest position in the calls, for phases far out lose
-digits; buckets are equal.
+of the golden cases are. Two numbers are equal within LIMIT (u + v P) times the largest of their tensor, u the
+unit roundoff, v the same but at most float32's, and P the largest position in the calls, for phases far out
+lose digits, which are not kept in 16 bits; buckets are equal.
 
 Not here: a cache itself, which the traces have; values (spec/cases).
 """
@@ -102,7 +102,8 @@ def equal(got: np.ndarray, want: np.ndarray, what: str, far: float = 0.0, unit: 
     """Raises Differs unless they agree."""
     if not (np.isfinite(got).all() and np.isfinite(want).all()):
         raise Differs(what, "non-finite", "NaN or infinite numbers came out")
-    tolerance = LIMIT * (unit_of(got, want) if unit is None else unit) * (1 + far)
+    unit = unit_of(got, want) if unit is None else unit
+    tolerance = LIMIT * (unit + min(unit, ROUNDOFF["F32"]) * far)
     same(got.astype(np.float64), want.astype(np.float64), min(tolerance, 0.99), what)
 
 
