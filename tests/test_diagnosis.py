@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from check import same
 
 from peref.encodings.bias import t5
 from peref.encodings.mix import mamba
@@ -24,7 +25,7 @@ from peref.golden.diagnosis import ranking
 from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess, rounded_near
 from peref.golden.diagnosis.backward import Altered, after_it
 from peref.golden.diagnosis.engine import recurring
-from peref.golden.diagnosis.functions import activated_by, ungated
+from peref.golden.diagnosis.functions import activated_by, after, ungated
 from peref.golden.diagnosis.ranking import diagnosed, weighed
 from peref.golden.diagnosis.rotation import in_tables
 from peref.golden.diagnosis.support import Said, added_up, guesses_of, seen_in
@@ -627,6 +628,14 @@ def test_a_function_in_place_of_another_of_its_file():
     """That takes the same: sums over other tokens, in a derivative."""
     said = "sum_before(of_g(rc * dr)) stands where sum_since(of_g(rc * dr)) belongs, in delta_backward"
     assert ("time", said) in [(one.kind, one.words) for one in variants(delta_backward)]
+
+
+def test_a_mask_is_not_read_otherwise():
+    """Half of who is seen is nothing that a program could go on with."""
+    half = after(lambda seen, *given: 0.5 * seen)
+    same(half(np.abs)(np.array([-2.0])), np.array([1.0]), 0)
+    with pytest.raises(ValueError, match="no numbers"):
+        half(np.isfinite)(np.array([-2.0]))
 
 
 def test_a_softmax_that_lacks_its_mean(book):

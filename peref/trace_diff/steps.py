@@ -162,7 +162,7 @@ class Steps(Notes):
             return zeros(*q.shape) if idle else be.attention(q, *given, **how)
 
         def activated_linear(up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:
-            if self.idle("ffn"):
+            if residual is not None and self.idle("ffn"):  # an encoding's own map has no residual
                 return add(residual, be.note("ffn", zeros()))
             return be.activated_linear(up, gate, w, b, residual)
 

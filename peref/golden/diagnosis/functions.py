@@ -167,8 +167,8 @@ def after(change: Any) -> Callable[[Any], Any]:
 
 
 def numbers_in(x: Any) -> Any:
-    """x. Raises ValueError where it is neither a number nor an array."""
-    if not isinstance(x, int | float | np.ndarray | np.generic):
+    """x. Raises ValueError where it is neither a number nor an array of them, a mask for example."""
+    if not isinstance(x, int | float | np.ndarray | np.generic) or np.asarray(x).dtype == bool:
         raise ValueError("there are no numbers in it")
     return x
 
