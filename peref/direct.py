@@ -277,7 +277,7 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Softmax attention of q [B,H,T,D] over k, v [B,G,S,D] with the encoding `name`, [B,H,T,D]. H is a
+    """Attention of q [B,H,T,D] over k, v [B,G,S,D] with the encoding `name`, [B,H,T,D]. H is a
     multiple of G; the queries are the last T of the S tokens, which positions, seg and n are of.
 
     `name` may be several encodings joined by +, and the options settings of a layer (member.py): softcap,

@@ -349,6 +349,13 @@ def test_a_start_on_the_command_line(capfd, tmp_path, monkeypatch):
     assert "zero throughout" in out or "no position" in out, out
 
 
+def test_a_start_whose_formula_has_a_mask_is_told_what_is_wrong(book, capfd, mine):
+    name = mine(start_of("stick_breaking", book))
+    words = ("--for", "stick_breaking.attn", "--case", "*/longer", "--dtype", "f64", "--in-process")
+    code, out, err = cli_apart(capfd, "check", "--impl", f"{name}:stick_breaking", *words)
+    assert (code, err, "wrong (1 of 1 case" in out) == (1, "", True), out
+
+
 # ---------------------------------------------------------------- what only a checkout has
 
 

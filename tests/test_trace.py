@@ -40,7 +40,8 @@ KINDS = {  # each kind of layer, block and sublayer that a model may have
     "cosines, temperature, terms, tables": {
         "pe": [("t5", {"cosine": True}), ("rope", {"temperature": "ssmax"}), ("forgetting", {})]
     },
-    "mixers and other attention": {"pe": [("rwkv7", {}), ("path", {}), ("mamba", {})]},
+    "mixers and other attention": {"pe": [("rwkv7", {}), ("path", {}), ("rwkv7", {})]},
+    "a mixer's own last map": {"pe": [("mamba", {})]},
     "several in one layer": {"pe": [("rope+alibi", {})], "qk_norm": True},
     "experts": {"pe": [("rope", {"experts": 3})], "experts_chosen": 2, "shared_expert": True},
     "parallel": {"pe": [("rope", {})], "residual": "parallel", "norm_place": "both"},

@@ -1,1 +1,1 @@
-"""attend: attention that is not a sum of logits."""
+"""attend: attention of another form: other logits, values or weights than a softmax of sums."""

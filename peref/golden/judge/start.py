@@ -56,7 +56,7 @@ def start_of(name: str, book: Book) -> str:
         lines += ['    return y | {f"vjp_{n}": np.zeros_like(a) for n, a in leaves.items()}  # yours']
     formula = "\n\n".join(module(name).__doc__.split("\n\n")[:2]).rstrip()
     run = f"{share.program()} check --impl mine:{name} --for {name}.{level}"
-    said = "It runs as it is, and is wrong: there is no position in it. As mine.py:"
+    said = "It runs as it is, and is wrong until you write the lines marked yours. As mine.py:"
     about = f"{formula}\n\n{said}\n\n    {run}\n"
     return f'r"""{about}"""\n\nimport numpy as np\n\n\n' + "\n".join(lines) + "\n"
 
