@@ -19,9 +19,11 @@ from golden_files import cli
 from peref.errors import Misuse
 from peref.golden.judge.declared import declared_entries
 from peref.golden.judge.implementation import check_program
+from peref.golden.judge.matrix import cell, read_reports, table_rows
 from peref.golden.judge.process import RunnerBroken
 from peref.golden.judge.report import NothingRan, merged
 from peref.golden.judge.selection import Pick
+from peref.golden.judge.tables import markdown
 from peref.golden.judge.wire import encoded_inputs, request_text
 from peref.golden.spec.files import tensors
 
@@ -367,13 +369,38 @@ def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
 
 
 def test_laws_and_refusals_that_it_skips_are_no_cases(book, tmp_path):
-    """They are counted as not run."""
+    """They are counted as not run, and the program's reason is kept."""
     skip = "say({'seq': seq, 'status': 'skip', 'reason': 'no time'})"
     command = program(tmp_path, skip, hello="supports = {'refusals': True}")
     pick = Pick(cases=("rope.op/default", "rope.law/norm", "rope.refuse/odd-width"))
     report = check_program(command, book, pick, "f64")
     assert report.skipped == {"rope.op/default": "no time"}
-    assert {o.id for o in report.untried} == {"rope.law/norm", "rope.refuse/odd-width"}
+    reasons = {o.id: o.said for o in report.untried}
+    assert reasons == dict.fromkeys(("rope.law/norm", "rope.refuse/odd-width"), "no time")
+
+
+def test_a_crash_at_a_law_or_refusal_is_told_once_and_is_no_case(capsys, tmp_path):
+    """Under its own id, which `--case` takes: in the last line, in JUnit, in JSON and in the matrix."""
+    declared = ("rope.refuse/odd-width", "rope.law/norm")
+    case = f"if r['id'] in {declared}: os._exit(3)\nwrite(out, {{n: [1.0] for n in r['want']}}); {OK}"
+    command = program(tmp_path, case, hello="supports = {'refusals': True}")
+    xml, kept = tmp_path / "r.xml", tmp_path / "mine.json"
+    asked = [word for name in ("rope.op/default", *declared) for word in ("--case", name)]
+    written = ("--report", f"junit:{xml}", "--report", f"json:{kept}")
+    code, text = cli(capsys, "check", "--cmd", command, *asked, *written)
+    assert (code, text.splitlines()[-1].count("not run")) == (4, 1), text
+    assert "the program broke 2 times, 0 cases not run; spec" in text
+    found = json.loads(kept.read_text())
+    assert [*found["crashes"]] == [*declared]
+    assert {o["case"]: o["said"] for o in found["refusals_and_laws"]} == found["crashes"]
+    suite = xml.read_text()
+    assert [suite.count(f'name="{name}"') for name in declared] == [1, 1], suite
+    assert ('errors="2"' in suite, 'skipped="0"' in suite) == (True, True), suite
+    (one,) = read_reports([kept])
+    assert (table_rows([one]), str(cell(one, ("rope", "op")))) == ([("rope", "op")], "FAIL (1/1)")
+    assert all(name in markdown([one]) for name in declared)
+    assert f"--cmd {shlex.quote(command)} --case rope.law/norm" in text
+    assert cli(capsys, "check", "--cmd", command, "--case", "rope.law/norm")[0] == 4
 
 
 def test_nothing_is_left_and_nobody_sees_what_is_expected(book, tmp_path, monkeypatch):

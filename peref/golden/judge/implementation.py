@@ -172,4 +172,6 @@ def check_program(
         report = check_function(runner, book, pick, dtype, **how)
         runner.bye()
     skipped = {case: words for case, words in runner.skipped.items() if case in book.entries}
-    return replace(report, skipped=skipped, crashes=runner.crashes)
+    said = {**runner.skipped, **runner.crashes}
+    outcomes = tuple(replace(o, said=said.get(o.id, o.said)) for o in report.outcomes)
+    return replace(report, skipped=skipped, crashes=runner.crashes, outcomes=outcomes)

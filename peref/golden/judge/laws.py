@@ -50,16 +50,17 @@ class NotClaimed(Exception):
 
 @dataclass(frozen=True)
 class Calls:
-    """The function that is judged, and in which dtype it is given real numbers."""
+    """The function that is judged, for which law, and in which dtype it is given real numbers."""
 
     function: Callable
+    id: str
     kind: Any = np.float64
 
     def __call__(self, case: Case, a: Arrays, *names: str) -> list[np.ndarray]:
         """The outputs of these names. Raises NotClaimed where there is no answer, Differs where one of them
         is missing.
         """
-        words = case.words() | {"inputs": sorted(a), "expected": list(names), "axes": {}}
+        words = case.words() | {"id": self.id, "inputs": sorted(a), "expected": list(names), "axes": {}}
         came = self.function(words, real_in(a, self.kind))
         if came is None:
             raise NotClaimed
@@ -79,7 +80,7 @@ def law_verdict(words: dict[str, Any], function: Callable, kind: Any = np.float6
     """
     case = rebuilt(words | {"level": words["call"]}, {})
     try:
-        LAWS[words["law"]](Calls(function, kind), case, inputs(case))
+        LAWS[words["law"]](Calls(function, words["id"], kind), case, inputs(case))
     except NotClaimed:
         return None, "not claimed"
     except Differs as error:

@@ -40,7 +40,8 @@ class Column:
     found: Sequence[Found]
     errors: Mapping[str, str]  # case -> what was raised, or how the program broke there
     not_run: Sequence[str]  # and skipped
-    broken: Mapping[str, str]  # refusal or law that does not hold, or the program's end -> what came
+    # refusal or law that does not hold or at which the program broke, or the program's end -> what came
+    broken: Mapping[str, str]
     missing: Mapping[str, Sequence[str]]  # outputs that did not come of cases that were claimed
     no_vjp: bool  # gradients were declared absent
     unanswered: set[str]  # cases of which one dtype was not answered, or raised, though another came
@@ -105,10 +106,13 @@ def read_report(path: Path) -> Column:
     about = {"name": path.stem} | report.get("implementation", {})
     name, found = about.pop("name"), report["results"]
     crashes = report.get("crashes", {})
-    errors = report.get("errors", {}) | {case: words for case, words in crashes.items() if case != "bye"}
+    declared = report.get("refusals_and_laws", ())
+    no_cases = {"bye", *(o["case"] for o in declared)}
+    crashed = {case: words for case, words in crashes.items() if case not in no_cases}
+    errors = report.get("errors", {}) | crashed
     left = [*report.get("not_run", ()), *report.get("skipped", {})]
-    broken = {o["case"]: o["said"] for o in report.get("refusals_and_laws", ()) if o["held"] is False}
-    broken |= {case: words for case, words in crashes.items() if case == "bye"}
+    broken = {o["case"]: o["said"] for o in declared if o["held"] is False}
+    broken |= {name: words for name, words in crashes.items() if name in no_cases}
     rest = errors, left, broken, report["missing"]
     no_vjp = report.get("no_vjp", report.get("outputs_only")) is True  # older reports have the second alone
     unanswered = {case for cases in report.get("not_answered", {}).values() for case in cases}

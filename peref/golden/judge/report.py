@@ -97,8 +97,8 @@ class Report:
 
     @cached_property
     def untried(self) -> list[Outcome]:
-        """Refusals and laws that were tried in no dtype."""
-        tried = {o.id for o in self.outcomes if o.held is not None}
+        """Refusals and laws that were tried in no dtype; where the program broke down it was tried."""
+        tried = {o.id for o in self.outcomes if o.held is not None}.union(self.crashes)
         return list({o.id: o for o in self.outcomes if o.id not in tried}.values())
 
     @cached_property

@@ -83,7 +83,7 @@ class Outcome:
     """What came of a refusal or law."""
 
     words: dict[str, Any]
-    held: bool | None  # None: not claimed
+    held: bool | None  # None: not claimed, or the program broke down there
     said: str
 
     @property
