@@ -1693,6 +1693,8 @@ def test_names_of_other_things_in_any_case(cli, text):
     narrowed = ("--case", "RoPE.op/Default", "--level", "OP", "--dtype", "F32", "--class", "c")
     code, out, _ = cli("check", "--impl", "peref.golden.compute.reference:reference", *narrowed)
     assert (code, "of 1 case compared in float32" in out) == (0, True), out
+    assert "--class [A|B|C]" in cli("check", "--help")[1]
+    assert "'D' is not one of 'A', 'B', 'C' (see" in cli("check", "--class", "D", "x")[2]
     assert (
         cli("check", "--impl", "peref.golden.compute.reference:reference", "--case", "RoPE.op/Default")[0]
         == 0

@@ -116,12 +116,19 @@ GROUPS = Kind("PATTERN", completion.groups, str.lower)
 FLAGS = Kind("PATTERN", completion.flags, str.lower)
 
 
+class Choice(click.Choice):
+    """One of these names, in upper or lower case; shown as they are."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        return spelled_as(str(choice), self.choices)
+
+
 def typed(kind: Any) -> dict[str, Any]:
     """bool is an option without a value, a list are the values that there are."""
     if kind is bool:
         return {"is_flag": True}
     if isinstance(kind, list):
-        return {"type": click.Choice(kind, case_sensitive=False)}
+        return {"type": Choice(kind)}
     return {"type": INTEGER if kind is int else kind}
 
 
