@@ -72,6 +72,9 @@ def raises_now_and_then(case, inputs):
         raise ValueError("not this one")
     return right(case, inputs)
 
+def silent_now_and_then(case, inputs):
+    return None if case["id"].endswith("default") and inputs["q"].dtype == np.float64 else right(case, inputs)
+
 def gradients_of_rope(case, inputs):
     return (right if case["encoding"] == "rope" else no_gradients)(case, inputs)
 
@@ -355,6 +358,21 @@ def test_only_what_raises_in_all_of_float64_is_excused(check, name, said):
     assert "raised in float64" not in text
     code, found = check(name, "--case", "*/interleaved", "--json")
     assert (code, found["raised_in_float64"], found["dtypes"]["float32"]["verdict"]) == (1, {}, "right")
+
+
+@pytest.mark.parametrize("name", ["raises_now_and_then", "silent_now_and_then"])
+def test_what_is_excused_alone_is_repeated_in_both_dtypes(check, name):
+    """Alone the case is all of its level, and float64 is not wanted there; as it stands the command fails."""
+    code, text = check(name, "--case", "*/interleaved", "--report", "json:r.json")
+    (words,) = re.findall(r"^  repeat        .* check (.*)", text, re.M)
+    alone = words.split()[2:]
+    assert (code, alone) == (1, ["--dtype", "f32", "--dtype", "f64", "--case", "rope.op/default"]), text
+    assert check(name, *alone[-2:])[0] == 0
+    code, text = check(name, *alone)
+    assert (code, f" check {words}\n" in text) == (1, True), text
+    repeats = {r["repeat"] for r in json.loads(Path("r.json").read_text())["results"] if not r["passed"]}
+    assert all(one.endswith(f" check {words}") for one in repeats)
+    assert bool(repeats) == (name == "silent_now_and_then")
 
 
 @pytest.mark.parametrize(("answered", "other"), [("float32", "float64"), ("float64", "float32")])

@@ -19,7 +19,7 @@ from peref.golden.judge import declared
 from peref.golden.judge.judged import DTYPES, check_tensors, tells_dtype
 from peref.golden.judge.process import lent_folder
 from peref.golden.judge.report import Report
-from peref.golden.judge.result import FULL_NAMES, OTHER_DTYPE, Result
+from peref.golden.judge.result import FULL_NAMES, IN_FLOAT64, OTHER_DTYPE, Result
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
@@ -141,7 +141,7 @@ def first_contact(function: Callable, book: Book, pick: Pick, **how: Any) -> lis
     told = {r.entry.id for r in single.results if excused(r.entry)}
     raised = lambda words: words.partition(":")[0] not in NOT_RAISED
     alone = {case: words for case, words in double.errors.items() if case in told and raised(words)}
-    told_of = lambda case, words: words if case in single.errors else f"in float64: {words}"
+    told_of = lambda case, words: words if case in single.errors else f"{IN_FLOAT64}{words}"
     rest = {case: told_of(case, words) for case, words in double.errors.items() if case not in alone}
     due = owing(double, [single], lambda entry: not excused(entry))
     return [owing(single, [double]), replace(due, errors=rest, raised_wide=alone)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from peref.errors import PerefError, counted
 from peref.golden.diagnosis.summary import Probable
-from peref.golden.judge.result import AGAIN, FULL_NAMES, Outcome, Result, listed_by
+from peref.golden.judge.result import AGAIN, FULL_NAMES, IN_FLOAT64, OTHER_DTYPE, Outcome, Result, listed_by
 from peref.golden.judge.unexplained import Unexplained, unexplained
 from peref.golden.spec.book import Book
 
@@ -212,11 +212,21 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "crashes": report.crashes,
         "probable": [one.data() for one in report.probable],
         "unexplained": [asdict(one) for one in report.unexplained],
-        "results": [r.data() | repeated(r, report) for r in report.results],
+        "results": [r.data() | repeat_of(r, report) for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }
 
 
-def repeated(r: Result, report: Report) -> dict[str, str]:
+def repeat_of(r: Result, report: Report) -> dict[str, str]:
     """The command that shows a failure again."""
-    return {"repeat": f"{report.repeat} --case {r.entry.id}"} if report.repeat and not r.passed else {}
+    shown = report.repeat and not r.passed
+    return {"repeat": repeated(report.repeat, r.entry.id, r.aside)} if shown else {}
+
+
+def repeated(repeat: str, case: str, words: str = "") -> str:
+    """The command that shows a case alone; all, where it is none. What `words` tell of one dtype beside
+    another is asked in both, for alone a case may be excused in float64.
+    """
+    beside = words.startswith(IN_FLOAT64) or words.endswith(OTHER_DTYPE)
+    both = " --dtype f32 --dtype f64" * (beside and " --dtype " not in repeat)
+    return repeat + both + (f" --case {case}" if "/" in case else "")

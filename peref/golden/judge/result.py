@@ -15,6 +15,7 @@ from peref.golden.spec.rule import Verdict
 FULL_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MISSING = "missing"
 OTHER_DTYPE = "though in another dtype"
+IN_FLOAT64 = "in float64: "  # what was raised there alone
 AGAIN = "as in float32"  # it fails there too, and is told there
 
 

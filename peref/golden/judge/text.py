@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from peref import share
 from peref.errors import counted, few
 from peref.golden.diagnosis.summary import Probable
-from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, verdict_in
+from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, repeated, verdict_in
 from peref.golden.judge.result import MISSING, OTHER_DTYPE, Result
 from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
@@ -31,10 +31,9 @@ class Block:
         return "\n  ".join([head, *self.lines])
 
 
-def again(repeat: str, case: str) -> list[str]:
-    """The line with the command that shows a case alone; all, where it is none."""
-    alone = f" --case {case}" if "/" in case else ""
-    return [f"repeat        {repeat}{alone}"] if repeat else []
+def again(repeat: str, case: str, words: str = "") -> list[str]:
+    """The line with the command that shows a case of which these words are said."""
+    return [f"repeat        {repeated(repeat, case, words)}"] if repeat else []
 
 
 def failure_lines(r: Result, repeat: str = "") -> list[str]:
@@ -71,7 +70,7 @@ def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
         )
     if kind.endswith(OTHER_DTYPE):
         found.append("wanted        the same cases in every dtype; --dtype f64 asks for float64 alone")
-    return [*found, *again(repeat, results[0].entry.id)]
+    return [*found, *again(repeat, results[0].entry.id, kind)]
 
 
 def failure_blocks(report: Report, most: int | None = None) -> Iterator[Block]:
@@ -79,7 +78,7 @@ def failure_blocks(report: Report, most: int | None = None) -> Iterator[Block]:
     repeat = report.repeat
     for word, label, told in (("ERROR", "raised", report.errors), ("BROKEN", "program", report.crashes)):
         for name, words in list(told.items())[:most]:
-            yield Block(word, name, "", [f"{label:13} {words}", *again(repeat, name)])
+            yield Block(word, name, "", [f"{label:13} {words}", *again(repeat, name, words)])
     for kind, some in report.kinds.items():
         tensors, cases = {(r.entry.id, r.name) for r in some}, {r.entry.id for r in some}
         of = f"{counted(len(tensors), 'tensor')} of {counted(len(cases), 'case')}"
