@@ -350,3 +350,10 @@ def test_a_wrong_derivative_is_named(book, change, flag):
     assert traps([Answer(entry, {"vjp.q": wrong})])[0].flag == flag
     turned = Tensor("F64", entry.want("q_rotated").swapaxes(2, 3))
     assert flag not in [trap.flag for trap in traps([Answer(entry, {"vjp.q": wrong, "q_rotated": turned})])]
+
+
+def test_a_derivative_whose_heads_stand_in_their_order_has_none_of_them_permuted(book):
+    entry = book.entries["rope.op/default"]
+    g = entry.want("vjp.q")
+    wrong = Tensor("F64", g.swapaxes(2, 3).reshape(g.shape))
+    assert diagnosed(entry, "vjp.q", wrong, probes=False).flag == "basic"

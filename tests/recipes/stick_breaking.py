@@ -78,7 +78,7 @@ TRAPS = {
     "stick_breaking.current": trap(
         "OFF_BY_ONE",
         "the query's own token is read where it is not, or not as it is",
-        "a token that sees no other reads itself in place of nothing, or it takes a share of its own before all others",
+        "a token that sees no other reads itself in place of nothing, or it takes a share before all others",
         "none: not at all; first: as the nearest key; rest: with what the others leave",
     ),
 }

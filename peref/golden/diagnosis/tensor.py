@@ -32,8 +32,8 @@ def of_form(entry: Entry, name: str, got: Tensor) -> Trap | None:
     if got.wide.shape == want.shape:
         return None
     letters = entry.words["axes"].get(name, "") or "".join(map(str, range(want.ndim)))
-    if want.dtype.kind == "f" and (words := next(reordered(entry, name, got, letters), "")):
-        return Trap("basic", words)
+    if want.dtype.kind == "f" and (words := next(reordered(entry, name, got, letters), None)):
+        return Trap("basic", words[1])
     return Trap("", sized(entry, got.wide.shape, want.shape, letters))
 
 
@@ -41,9 +41,9 @@ def spelt(letters: Iterable[str]) -> str:
     return f"({','.join(letters)})"
 
 
-def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[str]:
+def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[tuple[str, str]]:
     """The right numbers, their axes in another order, some of them as one, or with axes of length 1
-    besides.
+    besides: the order of the letters, and words.
     """
     want, (a, b), shape = entry.want(name), entry.budget(name), got.wide.shape
     if a is None or b is None or want.ndim > 5 or not want.any():
@@ -56,7 +56,7 @@ def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[st
             axes = "".join(letters[n] for n in order)
             mine = grouped(axes, [want.shape[n] for n in order], shape) or f"{spelt(axes)} in memory"
             exchanged = ", the axes are exchanged" if axes != letters else ""
-            yield f"{mine} came, expected {spelt(letters)}: the numbers are right{exchanged}"
+            yield axes, f"{mine} came, expected {spelt(letters)}: the numbers are right{exchanged}"
 
 
 def same_numbers(x: np.ndarray, want: np.ndarray) -> bool:
@@ -100,8 +100,11 @@ def sized(entry: Entry, shape: tuple[int, ...], want: tuple[int, ...], letters: 
 def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
     """The wrong tensors of a case, each by itself."""
     for name in answer.wrong:
-        if words := next(reordered(answer.entry, name, answer.got[name], answer.axes.get(name, "")), ""):
-            of_heads = answer.derivative and {*"HG"} & {*answer.axes.get(name, "")}
+        letters = answer.axes.get(name, "")
+        if found := next(reordered(answer.entry, name, answer.got[name], letters), None):
+            axes, words = found
+            beside = lambda axes: [letter for letter in axes if letter in "HGTS"]
+            of_heads = answer.derivative and beside(axes) != beside(letters)
             yield Clue(Trap("grad.heads_permuted" if of_heads else "basic", words), 0.95, True)
             continue
         x, g = answer.wide(name), answer.want(name)
