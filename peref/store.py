@@ -17,6 +17,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -281,13 +282,15 @@ def write_bytes(path: str | Path, data: bytes, top: Path | None = None) -> None:
 def write_buffers(path: str | Path, parts: Sequence[Any], top: Path | None = None) -> None:
     """As write_bytes, of buffers of bytes one after the other."""
     path, temp = Path(path), temporary()
+    with explained(path, "write"):
+        if top is None and path.exists() and not (path.is_file() or path.is_dir()):
+            with path.open("wb", buffering=0) as file:  # a device or a pipe is written to, not replaced
+                write_all(file, parts)
+            return
     with explained(path, "write"), opened_folder(path.parent, top, make=True) as at:
         try:
             with os.fdopen(os.open(temp, NEW, 0o666, dir_fd=at), "wb", buffering=0) as file:
-                for part in parts:
-                    rest = memoryview(part)
-                    while rest:  # a write may be short
-                        rest = rest[os.write(file.fileno(), rest) :]
+                write_all(file, parts)
                 os.fsync(file.fileno())
             os.replace(temp, path.name, src_dir_fd=at, dst_dir_fd=at)
         finally:  # after os.replace it is gone; an error on its way says more than another one would
@@ -295,6 +298,14 @@ def write_buffers(path: str | Path, parts: Sequence[Any], top: Path | None = Non
                 os.unlink(temp, dir_fd=at)
         with explained(path, "make the new file, which is in place, survive a power cut"):
             os.fsync(at)  # the names; fsync of a file does not do that
+
+
+def write_all(file: FileIO, parts: Sequence[Any]) -> None:
+    """Write buffers of bytes one after the other; a write may be short."""
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(file.fileno(), rest) :]
 
 
 def buffers(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> list[Any]:

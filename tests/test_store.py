@@ -395,6 +395,20 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path):
         assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_device_or_a_pipe_is_written_to_and_stays(tmp_path):
+    """As `--report json:/dev/null` may name one, and a root that may replace it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    store.write_text(pipe, "all of it")
+    assert (reader.communicate()[0], pipe.is_fifo()) == ("all of it", True)
+    link = tmp_path / "link"
+    link.symlink_to("/dev/full")
+    with pytest.raises(PerefError, match="No space left"):
+        store.write_text(link, "none of it")
+    assert (link.is_symlink(), Path("/dev/full").is_char_device()) == (True, True)
+
+
 def test_write_text_is_utf8(tmp_path):
     store.write_text(tmp_path / "a", "é\n")
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n"
