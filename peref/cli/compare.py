@@ -171,7 +171,8 @@ def read(path: Path) -> dict[str, Any]:
     with theirs():
         found = load_json(path, "a comparison.json")
     try:
-        lab.report_page(found, b"")
+        with np.errstate(divide="raise"):
+            lab.report_page(found, b"")
     except KeyError as error:
         raise Misuse(f"{path}: not a comparison.json: {error} is missing in it") from error
     except (AttributeError, ArithmeticError, IndexError, *store.UNREADABLE) as error:
