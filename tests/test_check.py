@@ -606,7 +606,7 @@ def test_expected_failures_where_there_is_no_full_set(book, capsys, tmp_path, mo
     code, text = cli(
         capsys, "check", out, "--xfail", known, "--report", report, "--report", f"junit:{tmp_path / 'r.xml'}"
     )
-    said = f"expected to fail, and in no golden files here: {name}"
+    said = f"listed as expected to fail, but not in these golden files: {name}"
     assert (code, said in text, said in (tmp_path / "r.html").read_text()) == (0, True, True), text
     assert f'name="{name}"><skipped' in (tmp_path / "r.xml").read_text()
     found = json.loads(cli(capsys, "check", out, "--xfail", known, "--json")[1])

@@ -145,6 +145,8 @@ def test_nobody_is_asked_for_what_they_do_not_claim(folder, theirs, capsys):
         "law",
     )
     assert (code, "nothing was compared" in text) == (5, True)
+    laws = len(declared.declared_entries(Book(folder))["laws"])
+    assert f"0 cases were asked for and none was answered, {laws} laws not run" in text, text
 
 
 def test_what_was_not_tried_is_counted(folder, theirs, capsys, tmp_path):

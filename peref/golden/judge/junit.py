@@ -46,7 +46,7 @@ def junit_xml(report: Report, book: Book) -> str:
             add(o.words["level"], o.id, *(("failure", o.said) if o in report.broken else ()))
     for pattern in report.stale:
         add("golden", pattern, "failure", "expected to fail, and passes")
-    unknown = dict.fromkeys(report.unknown, "expected to fail, and in no golden files here")
+    unknown = dict.fromkeys(report.unknown, "listed as expected to fail, but not in these golden files")
     for case, words in {**report.left_out, **unknown}.items():
         add("golden", case, "skipped", words)
     if blocks := [*map(probable_block, report.probable), *map(unexplained_block, report.unexplained)]:

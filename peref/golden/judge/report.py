@@ -179,9 +179,17 @@ def merged(reports: Sequence[Report], **more: Any) -> Report:
         asked = counted(len(report.not_run), "case was", "cases were")
         files = [one.given for one in reports if not one.asked]
         given = f"{counted(sum(files), 'tensor')} came, " if files else ""
+        left += "".join(f", {words}" for words in untried_words(report))
         left += "; names are CASE:TENSOR" if files else ""
         raise NothingRan(f"nothing was compared: {given}{asked} asked for and none was answered{left}")
     return report
+
+
+def untried_words(report: Report) -> list[str]:
+    """How many laws and refusals were not tried."""
+    levels = [o.words["level"] for o in report.untried]
+    left = [(levels.count(level), word) for level, word in (("law", "law"), ("refuse", "refusal"))]
+    return [f"{counted(n, word)} not run" for n, word in left if n]
 
 
 def report_data(report: Report, book: Book) -> dict[str, Any]:

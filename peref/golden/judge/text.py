@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from peref import share
 from peref.errors import counted, few
 from peref.golden.diagnosis.summary import Probable
-from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, repeated, verdict_in
+from peref.golden.judge.report import OUT_OF_RANGE, Report, classes_of, repeated, untried_words, verdict_in
 from peref.golden.judge.result import MISSING, OTHER_DTYPE, Result
 from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
@@ -119,16 +119,13 @@ def also_words(report: Report) -> list[str]:
         *([f"the program broke {counted(len(report.crashes), 'time')}"] if report.crashes else []),
         *([f"{counted(len(report.skipped), 'case')} skipped"] if report.skipped else []),
         *([f"{len(report.expected)} failed as expected"] if report.expected else []),
-        *(f"expected to fail, and in no golden files here: {name}" for name in report.unknown),
+        *(f"listed as expected to fail, but not in these golden files: {name}" for name in report.unknown),
     ]
 
 
 def rest_words(report: Report) -> list[str]:
     """How many laws and refusals hold, and how much was not run."""
-    found = [f"{counted(len(report.not_run), 'case')} not run"]
-    levels = [o.words["level"] for o in report.untried]
-    left = [(levels.count(level), word) for level, word in (("law", "law"), ("refuse", "refusal"))]
-    found += [f"{counted(n, word)} not run" for n, word in left if n]
+    found = [f"{counted(len(report.not_run), 'case')} not run", *untried_words(report)]
     found += [f"{len(report.not_asked)} {OUT_OF_RANGE}"] if report.not_asked else []
     for level, *what in (
         ("refuse", "refused as it must be", "refused as they must be"),
