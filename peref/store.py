@@ -117,7 +117,8 @@ def read_bytes(path: Path) -> bytes:
     cannot be read.
     """
     if not is_file(path):
-        raise Misuse(f"{path}: no such file; check the path")
+        what = "a folder, pipe or device, not a file" if status_of(path, follow=True) else "no such file"
+        raise Misuse(f"{path}: {what}; check the path")
     with explained(path, "read"):
         return path.read_bytes()
 
