@@ -41,7 +41,7 @@ KINDS = {  # each kind of layer, block and sublayer that a model may have
         "pe": [("t5", {"cosine": True}), ("rope", {"temperature": "ssmax"}), ("forgetting", {})]
     },
     "mixers and other attention": {"pe": [("rwkv7", {}), ("path", {}), ("rwkv7", {})]},
-    "a mixer's own last map": {"pe": [("mamba", {})]},
+    "a mixer's own last map": {"pe": [("mamba", {})], "G": None},
     "several in one layer": {"pe": [("rope+alibi", {})], "qk_norm": True},
     "experts": {"pe": [("rope", {"experts": 3})], "experts_chosen": 2, "shared_expert": True},
     "parallel": {"pe": [("rope", {})], "residual": "parallel", "norm_place": "both"},

@@ -82,9 +82,15 @@ def apart(errors: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def lawful(be: Any, book: Book, name: str) -> dict[str, Any]:
-    """The laws of an encoding, in float32."""
+    """The laws of an encoding, in float32; none of scores and probabilities, which attention keeps to itself."""
+    function = through(be)
+
+    def whole(words: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any] | None:
+        came = function(words, inputs)
+        return came if came and came.keys() >= {*words["expected"]} else None
+
     said = {
-        law.id: law_verdict(law.words, through(be), np.float32)
+        law.id: law_verdict(law.words, whole, np.float32)
         for law in declared_entries(book)["laws"]
         if law.words["encoding"] == name
     }
