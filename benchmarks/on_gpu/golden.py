@@ -82,7 +82,7 @@ def apart(errors: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def lawful(be: Any, book: Book, name: str) -> dict[str, Any]:
-    """The laws of an encoding, in float32; none of scores and probabilities, which attention keeps to itself."""
+    """The laws of an encoding, in float32; none of scores, which attention keeps to itself."""
     function = through(be)
 
     def whole(words: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any] | None:
